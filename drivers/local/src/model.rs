@@ -66,15 +66,11 @@ impl Driver for Model {
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let tags = usize::from(depth);
-        let mut shared = lock(&self.shared);
-        let queues = shared.queues.len().max(usize::from(index) + 1);
-        shared.queues.resize_with(queues, Queue::default);
-        // One that was open before and is closed has left nothing under way.
-        shared.queues[usize::from(index)] = Queue::default();
-        drop(shared);
+        let memory = self.ram.open(index, depth)?;
+        let place = lock(&self.shared).open();
         Ok(Box::new(ModelQueue {
-            index,
-            memory: self.ram.open(index, depth)?,
+            place,
+            memory,
             shared: Arc::clone(&self.shared),
             jobs: Vec::with_capacity(tags),
             served: Done::default(),
@@ -99,23 +95,44 @@ struct Shared {
     disk: Disk,
     /// The latest time that a queue told: that of another may be a moment behind.
     now: Nanos,
+    /// Those that are open, and those that are closed with commands under way: the disk ends those
+    /// all the same, and they are no commands of a queue that was opened since.
     queues: Vec<Queue>,
 }
 
 #[derive(Default)]
 struct Queue {
+    is_open: bool,
+    /// Commands that the disk has.
+    under_way: usize,
     /// Numbers of tags whose commands have ended.
     ended: Vec<u16>,
     lane: Option<Arc<dyn Wake>>,
 }
 
 impl Shared {
+    /// A place for a queue: one that no command names.
+    fn open(&mut self) -> u16 {
+        let is_free = |queue: &Queue| !queue.is_open && queue.under_way == 0;
+        let place = self.queues.iter().position(is_free).unwrap_or(self.queues.len());
+        let queue = Queue { is_open: true, ..Queue::default() };
+        match self.queues.get_mut(place) {
+            Some(free) => *free = queue,
+            None => self.queues.push(queue),
+        }
+        place as u16
+    }
+
     /// Sorts out what has ended, and wakes the lanes of other queues than `mine`.
     fn look(&mut self, now: Nanos, mine: u16) {
         self.now = self.now.max(now);
         while let Some(end) = self.disk.take_end(self.now) {
             let (queue, tag) = ((end.id >> 16) as u16, end.id as u16);
             let to = &mut self.queues[usize::from(queue)];
+            to.under_way -= 1;
+            if !to.is_open {
+                continue;
+            }
             let is_first = to.ended.is_empty();
             to.ended.push(tag);
             if let Some(lane) = to.lane.as_ref().filter(|_| is_first && queue != mine) {
@@ -126,7 +143,7 @@ impl Shared {
 }
 
 struct ModelQueue {
-    index: u16,
+    place: u16,
     memory: Box<dyn DriverQueue>,
     shared: Arc<Mutex<Shared>>,
     /// Commands of the burst.
@@ -142,7 +159,7 @@ struct ModelQueue {
 impl ModelQueue {
     fn job(&self, tag: Tag, request: &Request) -> Job {
         Job {
-            id: u32::from(self.index) << 16 | u32::from(tag.0),
+            id: u32::from(self.place) << 16 | u32::from(tag.0),
             op: request.op(),
             sector: request.offset() / SECTOR,
             sectors: (request.len() / SECTOR) as u32,
@@ -172,11 +189,12 @@ impl DriverQueue for ModelQueue {
         shared.now = shared.now.max(now);
         let now = shared.now;
         self.in_flight += self.jobs.len();
+        shared.queues[usize::from(self.place)].under_way += self.jobs.len();
         self.jobs.drain(..).for_each(|job| shared.disk.start(job, now));
     }
 
     fn at_home(&mut self, lane: Arc<dyn Wake>) {
-        lock(&self.shared).queues[usize::from(self.index)].lane = Some(lane);
+        lock(&self.shared).queues[usize::from(self.place)].lane = Some(lane);
     }
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
@@ -184,8 +202,8 @@ impl DriverQueue for ModelQueue {
             return;
         }
         let mut shared = lock(&self.shared);
-        shared.look(now, self.index);
-        let mine = &mut shared.queues[usize::from(self.index)].ended;
+        shared.look(now, self.place);
+        let mine = &mut shared.queues[usize::from(self.place)].ended;
         std::mem::swap(mine, &mut self.ended);
         drop(shared);
         for number in self.ended.drain(..) {
@@ -201,7 +219,7 @@ impl DriverQueue for ModelQueue {
             return None;
         }
         let shared = lock(&self.shared);
-        match shared.queues[usize::from(self.index)].ended.is_empty() {
+        match shared.queues[usize::from(self.place)].ended.is_empty() {
             true => shared.disk.wake_at(),
             false => Some(shared.now),
         }
@@ -209,6 +227,15 @@ impl DriverQueue for ModelQueue {
 
     fn in_flight(&self) -> usize {
         self.in_flight + self.jobs.len()
+    }
+}
+
+impl Drop for ModelQueue {
+    fn drop(&mut self) {
+        let mut shared = lock(&self.shared);
+        let mine = &mut shared.queues[usize::from(self.place)];
+        (mine.is_open, mine.lane) = (false, None);
+        mine.ended.clear();
     }
 }
 
@@ -271,6 +298,24 @@ mod tests {
         assert_eq!(told.0.load(std::sync::atomic::Ordering::SeqCst), 1);
         assert_eq!(rigs[1].queue().wake_at(), Some(Nanos(250 * US)), "at once");
         assert_eq!(rigs[1].reap(Nanos(200 * US)).len(), 1, "though its time is a moment behind");
+    }
+
+    #[test]
+    fn a_command_of_a_queue_that_is_closed_is_none_of_the_next_one() {
+        let model = model("size = \"1MiB\"\n[fixed]\nlatency = \"100us\"");
+        let read = || vec![Bio::read(0, Buf::zeroed(4096))];
+        for round in 0..3 {
+            let begun = round * 1_000 * US;
+            let mut closed = Rig::new(model.open(0, 4).unwrap(), 4);
+            assert!(closed.submit(read(), Nanos(begun)).is_none());
+            drop(closed);
+            let mut next = Rig::new(model.open(0, 4).unwrap(), 4);
+            // The disk still has the first one before it.
+            assert!(next.submit(read(), Nanos(begun + 50 * US)).is_none());
+            assert!(next.reap(Nanos(begun + 150 * US)).is_empty());
+            assert_eq!(next.reap(Nanos(begun + 200 * US)).len(), 1);
+        }
+        assert!(lock(&model.shared).queues.len() <= 2, "places are used again");
     }
 
     #[test]
