@@ -9,6 +9,7 @@ pub mod ask;
 pub mod blocks;
 pub mod job;
 pub mod jobfile;
+pub mod mark;
 pub mod oltp;
 pub mod options;
 pub mod pacer;

@@ -7,8 +7,8 @@ use weir_bio::Prng;
 
 use crate::ask::Fault;
 use crate::job::Verify;
+use crate::mark::VERIFIED as MAGIC;
 
-const MAGIC: u64 = 0x6b63_6f6c_6272_6577; // "werblock" on the medium.
 const HEADER: usize = 24;
 
 /// Which block this is.

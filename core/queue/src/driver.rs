@@ -192,8 +192,8 @@ pub trait Driver: Send + Sync {
     }
 
     /// Tells `listener` when [`enlarge`](Driver::enlarge) may find something that it did not
-    /// before, such as a larger size or a write cache: on the thread that turns a lane, which waits for it. A second
-    /// listener takes the first one's place.
+    /// before, such as a larger size or a write cache: on the thread that turns a lane, which waits
+    /// for it. A second listener takes the first one's place.
     fn on_change(&self, listener: ChangeListener) {
         drop(listener);
     }

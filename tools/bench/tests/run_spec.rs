@@ -135,13 +135,16 @@ fn spec() -> impl Strategy<Value = RunSpec> {
     let runtime = of(time(*RUNTIME.start(), *RUNTIME.end()));
     let ramp = time(*RAMP_TIME.start(), *RAMP_TIME.end());
     let texts = || vec(any::<String>(), 0..3);
-    let all = (workload(), of(any::<String>()), runtime, ramp, any::<u64>(), texts(), texts());
-    all.prop_map(|(workload, target, runtime, ramp, seed, notes, command)| RunSpec {
+    let (seed, destroy) = (any::<u64>(), any::<bool>());
+    let told = (texts(), texts());
+    let all = (workload(), of(any::<String>()), runtime, ramp, seed, destroy, told);
+    all.prop_map(|(workload, target, runtime, ramp, seed, destroy, (notes, command))| RunSpec {
         target: target.filter(|_| matches!(workload, Workload::Stages(_))),
         workload,
         runtime,
         ramp,
         seed,
+        destroy,
         notes,
         command,
     })

@@ -65,6 +65,10 @@ struct Workload {
     oltp: OltpFlags,
     #[command(flatten)]
     commits: CommitFlags,
+    /// Write over what others keep on a target: a file system, a partition table, any data that no
+    /// job of weir has written.
+    #[arg(long)]
+    destroy: bool,
     /// Keep the figures, histograms and time series in this file.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -120,6 +124,7 @@ impl Workload {
         let commits = self.commits.commits.as_deref().map(append).transpose()?;
         let spec = RunSpec {
             command: std::env::args().map(|word| weir::target::shown(&word)).collect(),
+            destroy: self.destroy,
             ..spec
         };
         let outputs = Outputs { commits: commits.as_ref(), quiet: self.quiet };

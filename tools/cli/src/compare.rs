@@ -75,6 +75,10 @@ pub(crate) struct Compare {
     /// not given.
     #[arg(long, value_parser = whole::<u64>(0..=u64::MAX))]
     randseed: Option<u64>,
+    /// Write over what others keep on a target: a file system, a partition table, any data that no
+    /// job of weir has written.
+    #[arg(long)]
+    destroy: bool,
     /// Let a variant be the same as another, to see what noise does.
     #[arg(long)]
     same: bool,
@@ -161,7 +165,7 @@ impl Compare {
         let ends = of(self.runtime, None)?.ends_by_itself();
         let (runtime, ramp) = if ends { (None, Duration::ZERO) } else { (Some(RUN), RAMP) };
         let spec = of(self.runtime.or(runtime), Some(self.ramp_time.unwrap_or(ramp)))?;
-        Ok(RunSpec { command: command(seed), ..spec })
+        Ok(RunSpec { command: command(seed), destroy: self.destroy, ..spec })
     }
 
     /// One comparison, with its progress; what it is called goes into its document.

@@ -2,6 +2,7 @@
 
 pub use crate::ask::CHANGES;
 
+use crate::mark::{DATA as DATA_MAGIC, REDO as REDO_MAGIC};
 use crate::verify::crc32c;
 
 /// Bytes of a data block.
@@ -14,8 +15,6 @@ pub const RECORDS: usize = 7;
 const HEADER: usize = 64;
 /// Light redo: half a kilobyte for a transaction, whatever it changed.
 const RECORD_BYTES: usize = 512;
-const REDO_MAGIC: u64 = 0x6f64_6572_7269_6577; // "weiredo" turned round.
-const DATA_MAGIC: u64 = 0x6174_6164_7269_6577;
 
 /// The changes of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use weir::{Bio, Buf, Completion, Data, Op};
 use weir_bio::{Nanos, SECTOR};
+use weir_load::mark;
 use weir_load::oltp::Instance;
 use weir_load::{Ask, Event, Fault, Io, Stream, Workload};
 
@@ -74,7 +75,7 @@ impl Pool {
     fn new(plan: &Plan) -> Pool {
         let mut prng = weir_bio::Prng::new(plan.seed ^ 0x5eed);
         let free = plan.buffers.map(|(bytes, count)| {
-            (0..count).map(|_| Buf::filled(bytes, |buf| prng.fill(buf))).collect()
+            (0..count).map(|_| Buf::filled(bytes, |buf| mark::fill(&mut prng, buf))).collect()
         });
         Pool { bytes: plan.buffers.map(|(bytes, _)| bytes), free }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use weir::drivers::kind_of;
-use weir::{Backing, Device, QueueMode, Spread, Target};
+use weir::{Backing, Device, Identity, QueueMode, Spread, Target};
 use weir_bio::Class;
 use weir_load::oltp::Profile;
 use weir_load::presets::Stage;
@@ -17,6 +17,7 @@ use weir_trace::document::Bench;
 use crate::engine::commits;
 use crate::engine::run::{self, Load, Measured, Progress};
 use crate::results::outcome::{About, outcome};
+use crate::workload::content;
 use crate::workload::devices::{self, Devices};
 use crate::workload::groups::{self, Groups, UNIT_BYTES};
 use crate::workload::spec::{Oltp, RunSpec, Workload};
@@ -57,6 +58,9 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
         Workload::Stages(stages) => stages.clone(),
         Workload::Oltp(_) => vec![Stage { name: None, jobs: Vec::new() }],
     };
+    if !request.spec.destroy {
+        content::refuse(&written(&request.spec, &stages)?)?;
+    }
     let (mut measured, mut failure, mut about) = (Vec::new(), None, None);
     let count = u32::try_from(stages.len()).unwrap_or(1);
     for stage in &stages {
@@ -86,6 +90,19 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
     let about = about.ok_or("there is nothing to run")?;
     let bench = outcome(about, &measured);
     Ok(Conducted { bench, measured, failure })
+}
+
+/// The devices that a run writes.
+fn written(spec: &RunSpec, stages: &[Stage]) -> Result<Vec<(String, Target)>, String> {
+    let written = match &spec.workload {
+        Workload::Oltp(oltp) => Devices::of_groups(&[&oltp.data[..], &oltp.redo].concat()),
+        Workload::Stages(_) => {
+            let jobs = stages.iter().flat_map(|stage| &stage.jobs).filter(|job| job.changes());
+            let targets = jobs.map(|job| target_of(job, spec.target.as_deref()));
+            Devices::of_jobs(&targets.collect::<Result<Vec<_>, _>>()?)
+        }
+    };
+    Ok(written?.devices)
 }
 
 /// Why what was flushed to a device is not there after a crash, if that is so: of itself, or of
@@ -152,6 +169,14 @@ fn reads_from_cache(jobs: &[&Job], target: &mut Target) -> bool {
         return false;
     }
     target.backing.use_page_cache()
+}
+
+/// Lets the jobs of a block device read it while it is mounted or otherwise held, if none writes.
+fn reads_held(jobs: &[&Job], target: &mut Target) {
+    let is_block = matches!(target.backing.identity(), Identity::Block(_));
+    if is_block && !jobs.is_empty() && !jobs.iter().any(|job| job.changes()) {
+        target.config.read_only = true;
+    }
 }
 
 /// The target of a job: what is given for all, or its own file or target.
@@ -242,6 +267,7 @@ impl Opened {
             let jobs = stage.jobs.iter().zip(&opened.disks).filter(|(_, disk)| **disk == number);
             let jobs: Vec<&Job> = jobs.map(|(job, _)| job).collect();
             let cached = reads_from_cache(&jobs, &mut target);
+            reads_held(&jobs, &mut target);
             let made = devices::open_number(number, &name, &target, threads)?;
             made.notices.iter().for_each(|notice| (request.notice)(notice));
             let barriers = made.device.config().barriers;

@@ -29,6 +29,8 @@ pub struct RunSpec {
     pub ramp: Duration,
     /// Seed of everything random that has none of its own.
     pub seed: u64,
+    /// Whether it may write over what others keep on its targets.
+    pub destroy: bool,
     /// Notes on the jobs as they were read, a sentence each.
     pub notes: Vec<String>,
     /// The command line that asked for it, for the saved document.
@@ -105,7 +107,8 @@ impl RunSpec {
     pub fn of(workload: Workload) -> RunSpec {
         let (notes, command) = (Vec::new(), Vec::new());
         let (target, runtime, ramp) = (None, None, Duration::ZERO);
-        RunSpec { workload, target, runtime, ramp, seed: 1, notes, command }
+        let (seed, destroy) = (1, false);
+        RunSpec { workload, target, runtime, ramp, seed, destroy, notes, command }
     }
 
     /// Reads a document to its end.

@@ -69,6 +69,7 @@ impl FromArgMatches for VariantFlags {
 /// to compare: a file of commits is of one run.
 const OWN: &[&str] = &[
     "target",
+    "destroy",
     "runtime",
     "ramp_time",
     "randseed",
