@@ -5,11 +5,13 @@
 //!
 //! Wall time of rounds, each short enough to fit between two preemptions: the least, a quarter of
 //! the way up, the median; making the request up is measured alone and taken off. With the argument
-//! `once` a single round of each runs, for an instruction counter.
+//! `once` a single round of each runs, for an instruction counter; with `beside 1000 rotating` one
+//! beside as many busy queues on such a disk.
 //!
 //! Then the same beside many busy queues: 1,000 contexts with two requests each against 10, on a
-//! flash disk and on one that rotates, where queues that are close are looked for. Contexts that
-//! start together share no queue there. The figure is the ratio.
+//! flash disk and on one that rotates, where each bio of a process whose requests are near each
+//! other looks for close queues; and there with a stream for each process, so that all do. Contexts
+//! that start together share no queue there. Measured is what comes once every queue is made.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +24,8 @@ use weir_sched::{Absorbed, Ended, Merge, Scheduler, Setup};
 const IOS: u64 = 20_000;
 const FEW: u64 = 10;
 const MANY: u64 = 1_000;
+/// From then on each of the many has its queue.
+const ALL_MADE: u64 = 2_016;
 const ROUNDS: usize = 101;
 const BATCH: usize = 32;
 const STAGED: u16 = 128;
@@ -35,8 +39,12 @@ fn clock() -> std::time::Instant {
 fn request(prng: &mut Prng, way: Way, n: u64) -> Rq {
     // As threads hand over: some of one, then of another.
     let context = (n / way.row as u64 % way.contexts.max(1)) as u16;
+    let (random, row) = (prng.below(1 << 24) * 8, way.row as u64);
+    // A process's stream goes on by 32 KiB a request, in a region of its own.
+    let nth = n / (row * way.contexts.max(1)) * row + n % row;
+    let stream = (u64::from(context) << 17) + (nth * 64) % (1 << 17);
     Rq {
-        sector: prng.below(1 << 24) * 8,
+        sector: if way.streams { stream } else { random },
         sectors: 8,
         id: RqId::new(SubmitterId(context), n as u16, 0),
         flags: Flags::SYNC,
@@ -49,23 +57,40 @@ fn request(prng: &mut Prng, way: Way, n: u64) -> Rq {
     }
 }
 
+/// What many queues are busy on, and with what.
+#[derive(Clone, Copy)]
+struct Disk {
+    name: &'static str,
+    rotational: bool,
+    streams: bool,
+}
+
+const DISKS: [Disk; 3] = [
+    Disk { name: "flash", rotational: false, streams: false },
+    Disk { name: "rotating", rotational: true, streams: false },
+    Disk { name: "streams", rotational: true, streams: true },
+];
+
 /// One way to run.
 #[derive(Clone, Copy)]
 struct Way {
     contexts: u64,
     staged: u16,
     rotational: bool,
+    /// Processes read a stream each, so that every bio looks for queues that are close.
+    streams: bool,
     /// Requests that a context sends in a row.
     row: usize,
 }
 
 impl Way {
     const fn of(contexts: u64) -> Way {
-        Way { contexts, staged: STAGED, rotational: false, row: BATCH }
+        Way { contexts, staged: STAGED, rotational: false, streams: false, row: BATCH }
     }
 
-    const fn beside(contexts: u64, rotational: bool) -> Way {
-        Way { contexts, staged: 2 * contexts as u16, rotational, row: 2 }
+    const fn beside(contexts: u64, disk: Disk) -> Way {
+        let Disk { rotational, streams, .. } = disk;
+        Way { contexts, staged: 2 * contexts as u16, rotational, streams, row: 2 }
     }
 }
 
@@ -106,8 +131,12 @@ fn round(way: Way) -> (f64, u64) {
     let mut free: Vec<_> = (0..nr_requests).map(SchedTag).collect();
     let mut arrived = Vec::with_capacity(BATCH);
     let (mut batch, mut ended) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-    let (begun, mut now) = (clock(), Nanos::ZERO);
-    for n in 0..IOS {
+    let (mut begun, mut now) = (clock(), Nanos::ZERO);
+    let first = if way.row == BATCH { 0 } else { ALL_MADE };
+    for n in 0..first + IOS {
+        if n == first {
+            begun = clock();
+        }
         let rq = request(&mut prng, way, n);
         if way.contexts == 0 {
             checksum ^= rq.sector;
@@ -144,6 +173,13 @@ fn round(way: Way) -> (f64, u64) {
 }
 
 fn main() {
+    let mut asked = std::env::args().skip_while(|arg| arg != "beside").skip(1);
+    if let Some(contexts) = asked.next().and_then(|arg| arg.parse().ok()) {
+        let named = asked.next();
+        let disk = DISKS.into_iter().find(|disk| Some(disk.name) == named.as_deref());
+        println!("{:016x}", round(Way::beside(contexts, disk.expect("a disk by name"))).1);
+        return;
+    }
     if std::env::args().any(|arg| arg == "once") {
         for contexts in [1, 8] {
             println!("{:016x}", round(Way::of(contexts)).1);
@@ -177,20 +213,26 @@ fn main() {
 
 /// What an I/O costs with many busy queues, against few.
 fn beside_many() {
-    for rotational in [false, true] {
-        let mut ratios = Vec::new();
+    for disk in DISKS {
+        let mut taken = [Vec::new(), Vec::new()];
         let mut checksum = 0;
-        for _ in 0..ROUNDS / 4 {
-            let [few, many] = [FEW, MANY].map(|contexts| round(Way::beside(contexts, rotational)));
-            ratios.push(many.0 / few.0);
-            checksum = few.1 ^ many.1;
+        for _ in 0..ROUNDS {
+            let rounds = [FEW, MANY].map(|contexts| round(Way::beside(contexts, disk)));
+            checksum = rounds[0].1 ^ rounds[1].1;
+            taken.iter_mut().zip(rounds).for_each(|(taken, round)| taken.push(round.0));
         }
-        ratios.sort_by(f64::total_cmp);
-        let [least, median, most] = [0, ratios.len() / 2, ratios.len() - 1].map(|at| ratios[at]);
-        let disk = if rotational { "rotating" } else { "flash" };
+        taken.iter_mut().for_each(|rounds| rounds.sort_by(f64::total_cmp));
+        let [least, quarter] = [0, ROUNDS / 4].map(|at| [taken[0][at], taken[1][at]]);
         println!(
-            "{disk} disk, {MANY} queues busy against {FEW}: {median:.2} ({least:.2}..{most:.2}) \
-             times as long, {checksum:016x}"
+            "{}, {FEW} queues busy and {MANY}, ns per I/O: least {:.1} {:.1} ({:.2}), \
+             quarter {:.1} {:.1} ({:.2}), {checksum:016x}",
+            disk.name,
+            least[0],
+            least[1],
+            least[1] / least[0],
+            quarter[0],
+            quarter[1],
+            quarter[1] / quarter[0],
         );
     }
 }
