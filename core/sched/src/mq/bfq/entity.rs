@@ -88,8 +88,6 @@ pub(super) struct Entity {
     pub(super) level: LevelId,
     pub(super) kind: Kind,
     pub(super) place: Place,
-    /// Its slot in the heap that `place` names.
-    pub(super) slot: u32,
     /// Scheduler tags its requests hold.
     pub(super) allocated: u32,
 }

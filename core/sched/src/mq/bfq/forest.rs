@@ -57,6 +57,8 @@ impl Level {
 pub(super) struct Forest {
     pub(super) entities: Vec<Entity>,
     pub(super) levels: Vec<Level>,
+    /// Where each entity is in the heap that its place names.
+    slots: Vec<u32>,
     free: Vec<EntityId>,
     seq: u64,
 }
@@ -64,7 +66,8 @@ pub(super) struct Forest {
 impl Forest {
     /// A root level without entities.
     pub(super) fn new() -> Forest {
-        Forest { entities: Vec::new(), levels: vec![Level::new(None)], free: Vec::new(), seq: 0 }
+        let levels = vec![Level::new(None)];
+        Forest { entities: Vec::new(), levels, slots: Vec::new(), free: Vec::new(), seq: 0 }
     }
 
     /// A new entity of `weight` in `level`, in no tree yet.
@@ -89,7 +92,6 @@ impl Forest {
             level,
             kind,
             place: Place::Nowhere,
-            slot: 0,
             allocated: 0,
         };
         match self.free.pop() {
@@ -99,6 +101,7 @@ impl Forest {
             }
             None => {
                 self.entities.push(entity);
+                self.slots.push(0);
                 EntityId(self.entities.len() as u32 - 1)
             }
         }
@@ -115,10 +118,10 @@ impl Forest {
         Key { first, second, seq: self.seq }
     }
 
-    /// The entity table and the tree `id` competes in, both to change.
-    pub(super) fn parts(&mut self, id: EntityId) -> (&mut [Entity], &mut Tree) {
+    /// The table of slots and the tree `id` competes in, both to change.
+    pub(super) fn parts(&mut self, id: EntityId) -> (&mut [u32], &mut Tree) {
         let (level, class) = (self[id].level, self[id].class);
-        (&mut self.entities, &mut self.levels[level.index()].trees[class])
+        (&mut self.slots, &mut self.levels[level.index()].trees[class])
     }
 
     pub(super) fn tree(&self, id: EntityId) -> &Tree {

@@ -3,7 +3,7 @@
 //! Virtual times wrap, so two are compared by the sign of their difference. Equal ones leave in
 //! the order of their sequence numbers, that is, in the order in which they were stamped.
 
-use super::entity::{Entity, EntityId};
+use super::entity::EntityId;
 
 /// The key that a heap is ordered by.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,8 @@ impl Key {
     }
 }
 
-/// The heap. Each entity in it knows its slot.
+/// The heap. Its callers bring the table of slots: the place of each entity in the heap it is in,
+/// apart from the entities, so that moving some up or down leaves their memory alone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heap {
     slots: Vec<(Key, EntityId)>,
@@ -48,51 +49,94 @@ impl Heap {
         self.slots.is_empty()
     }
 
-    pub(super) fn push(&mut self, entities: &mut [Entity], key: Key, id: EntityId) {
+    pub(super) fn push(&mut self, places: &mut [u32], key: Key, id: EntityId) {
         self.slots.push((key, id));
-        self.rise(entities, self.slots.len() - 1);
+        self.rise(places, self.slots.len() - 1, (key, id));
     }
 
     /// Takes `id` out; it must be in this heap.
-    pub(super) fn remove(&mut self, entities: &mut [Entity], id: EntityId) {
-        let slot = entities[id.index()].slot as usize;
-        debug_assert!(self.slots[slot].1 == id, "an entity knows its slot");
-        self.slots.swap_remove(slot);
-        if slot < self.slots.len() {
-            let slot = self.rise(entities, slot);
-            self.sink(entities, slot);
+    pub(super) fn remove(&mut self, places: &mut [u32], id: EntityId) {
+        let mut hole = places[id.index()] as usize;
+        debug_assert!(self.slots[hole].1 == id, "an entity has its place");
+        let last = self.slots.pop().expect("it is in this heap");
+        let len = self.slots.len();
+        if hole == len {
+            return;
         }
+        // The hole goes down to a leaf, a comparison a level. The last entry belongs near there in
+        // general; if not, it rises along the way on which the hole came.
+        while 2 * hole + 1 < len {
+            let (left, right) = (2 * hole + 1, 2 * hole + 2);
+            let right_first = right < len && self.slots[right].0.is_before(&self.slots[left].0);
+            let child = if right_first { right } else { left };
+            self.put(places, hole, self.slots[child]);
+            hole = child;
+        }
+        self.rise(places, hole, last);
     }
 
-    fn rise(&mut self, entities: &mut [Entity], mut slot: usize) -> usize {
-        while slot > 0 {
-            let parent = (slot - 1) / 2;
-            if !self.slots[slot].0.is_before(&self.slots[parent].0) {
+    /// Puts `entry` where it belongs on the way from `hole`, which is free, to the top.
+    fn rise(&mut self, places: &mut [u32], mut hole: usize, entry: (Key, EntityId)) {
+        while hole > 0 {
+            let parent = (hole - 1) / 2;
+            if !entry.0.is_before(&self.slots[parent].0) {
                 break;
             }
-            self.slots.swap(slot, parent);
-            entities[self.slots[slot].1.index()].slot = slot as u32;
-            slot = parent;
+            self.put(places, hole, self.slots[parent]);
+            hole = parent;
         }
-        entities[self.slots[slot].1.index()].slot = slot as u32;
-        slot
+        self.put(places, hole, entry);
     }
 
-    fn sink(&mut self, entities: &mut [Entity], mut slot: usize) {
-        loop {
-            let mut least = slot;
-            for child in [2 * slot + 1, 2 * slot + 2] {
-                if child < self.slots.len() && self.slots[child].0.is_before(&self.slots[least].0) {
-                    least = child;
+    #[inline(always)]
+    fn put(&mut self, places: &mut [u32], slot: usize, entry: (Key, EntityId)) {
+        self.slots[slot] = entry;
+        places[entry.1.index()] = slot as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use weir_bio::Prng;
+
+    #[test]
+    fn the_top_is_the_least_of_those_that_are_there_whichever_are_taken_out() {
+        let seed = 5;
+        println!("seed {seed}");
+        let mut prng = Prng::new(seed);
+        let (mut heap, mut places, mut model) = (Heap::default(), vec![0; 300], BTreeMap::new());
+        let mut key_of = vec![None; 300];
+        for seq in 0..20_000 {
+            let id = EntityId(prng.below(300) as u32);
+            match key_of[id.index()].take() {
+                Some(key) => {
+                    heap.remove(&mut places, id);
+                    model.remove(&key);
+                }
+                None => {
+                    let (first, second) = (prng.below(20), prng.below(3));
+                    heap.push(&mut places, Key { first, second, seq }, id);
+                    model.insert((first, second, seq), id);
+                    key_of[id.index()] = Some((first, second, seq));
                 }
             }
-            if least == slot {
-                break;
-            }
-            self.slots.swap(slot, least);
-            entities[self.slots[slot].1.index()].slot = slot as u32;
-            slot = least;
+            let least = model.first_key_value().map(|(_, id)| *id);
+            assert_eq!(heap.top().map(|(_, id)| id), least);
+            assert_eq!(heap.is_empty(), model.is_empty());
         }
-        entities[self.slots[slot].1.index()].slot = slot as u32;
+    }
+
+    #[test]
+    fn virtual_times_are_compared_across_their_wrap() {
+        let key = |first, second, seq| Key { first, second, seq };
+        for (a, b) in [
+            (key(u64::MAX, 9, 9), key(1, 0, 0)),
+            (key(5, u64::MAX, 9), key(5, 1, 0)),
+            (key(5, 7, 1), key(5, 7, 2)),
+        ] {
+            assert!(a.is_before(&b) && !b.is_before(&a), "{a:?} {b:?}");
+        }
     }
 }

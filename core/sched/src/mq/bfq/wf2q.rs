@@ -102,15 +102,15 @@ impl Forest {
         let (start, finish, weight) = (self[id].start, self[id].finish, self[id].weight);
         let eligible = !is_after(start, self.tree(id).v);
         let key = if eligible { self.key(finish, 0) } else { self.key(start, finish) };
-        let (entities, tree) = self.parts(id);
+        let (slots, tree) = self.parts(id);
         if !counted {
             tree.w += weight;
         }
         if eligible {
-            tree.eligible.push(entities, key, id);
+            tree.eligible.push(slots, key, id);
             self[id].place = Place::Eligible;
         } else {
-            tree.waiting.push(entities, key, id);
+            tree.waiting.push(slots, key, id);
             self[id].place = Place::Waiting;
         }
     }
@@ -118,11 +118,11 @@ impl Forest {
     /// Takes an entity out of its heap; its weight stays counted until [`forget`](Forest::forget).
     fn withdraw(&mut self, id: EntityId) {
         let place = self[id].place;
-        let (entities, tree) = self.parts(id);
+        let (slots, tree) = self.parts(id);
         match place {
-            Place::Waiting => tree.waiting.remove(entities, id),
-            Place::Eligible => tree.eligible.remove(entities, id),
-            Place::Idle => tree.idle.remove(entities, id),
+            Place::Waiting => tree.waiting.remove(slots, id),
+            Place::Eligible => tree.eligible.remove(slots, id),
+            Place::Idle => tree.idle.remove(slots, id),
             Place::InService | Place::Nowhere => {}
         }
     }
@@ -154,8 +154,8 @@ impl Forest {
         entity.service = 0;
         let finish = entity.finish;
         let key = self.key(finish, 0);
-        let (entities, tree) = self.parts(id);
-        tree.idle.push(entities, key, id);
+        let (slots, tree) = self.parts(id);
+        tree.idle.push(slots, key, id);
         self[id].place = Place::Idle;
     }
 
@@ -326,8 +326,8 @@ impl Forest {
             self.withdraw(id);
             let finish = self[id].finish;
             let key = self.key(finish, 0);
-            let (entities, tree) = self.parts(id);
-            tree.eligible.push(entities, key, id);
+            let (slots, tree) = self.parts(id);
+            tree.eligible.push(slots, key, id);
             self[id].place = Place::Eligible;
         }
     }
