@@ -33,18 +33,27 @@ impl Bfq {
             self.add(id, rq, spot, now);
             return Merge::No;
         }
-        let merge = self.merge_bio(rq, now);
+        let (merge, stays) = self.merge_bio(rq, now);
         if merge == Merge::No {
-            self.enqueue(rq, now, absorbed);
+            self.enqueue(rq, stays, now, absorbed);
         }
         merge
     }
 
-    /// Adds a request to the queue of its process, or to staged ones of it.
+    /// Adds a request to the queue of its process, or to staged ones of it. `stays` is a queue that
+    /// was found to merge with no other for a request there at this moment.
     #[inline(never)]
-    pub(super) fn enqueue(&mut self, rq: &Rq, now: Nanos, absorbed: &mut Absorbed) {
-        let id = self.queue_for(rq, now);
-        let id = self.cooperate(rq.id.submitter(), id, rq.sector, now);
+    pub(super) fn enqueue(
+        &mut self,
+        rq: &Rq,
+        stays: Option<QueueId>,
+        now: Nanos,
+        absorbed: &mut Absorbed,
+    ) {
+        let mut id = self.queue_for(rq, now);
+        if stays != Some(id) {
+            id = self.cooperate(rq.id.submitter(), id, rq.sector, now);
+        }
         if !self.merge_request(id, rq, now, absorbed) {
             let spot = self.orders[id.index()].spot(&self.nodes, rq.sector);
             self.add(id, rq, spot, now);

@@ -7,12 +7,11 @@ use super::Bfq;
 use super::anchor::{Anchor, Newcomer};
 use super::entity::QueueId;
 use super::inject::Injection;
+use super::positions::CLOSE;
 use super::raise::{Raise, Verdict};
 use super::sharing::{Partner, Step};
 use super::think::Think;
 
-/// Positions no farther apart are close, sectors.
-const CLOSE: u64 = 8192;
 /// A scheduled stable merge is decided this long after the queue was created, ns.
 const DECIDE_AFTER_NS: u64 = 600_000_000;
 
@@ -88,9 +87,7 @@ impl Bfq {
         {
             return Some(current);
         }
-        let from = (sector.saturating_sub(CLOSE), QueueId(0));
-        let near =
-            self.by_position.from(from).take_while(|(at, _)| *at <= sector.saturating_add(CLOSE));
+        let near = self.by_position.close_to(sector);
         near.filter(|(_, other)| fits(*other))
             .min_by_key(|(at, other)| (at.abs_diff(sector), self.queue(*other).busy_turn))
             .map(|(_, other)| other)
@@ -115,13 +112,7 @@ impl Bfq {
             queue.moved = false;
             // Only a busy queue has requests.
             let at = queue.next.map(|next| nodes[next.index()].rq.sector);
-            match (std::mem::replace(&mut queue.listed_at, at), at) {
-                (Some(old), Some(new)) if old == new => {}
-                (Some(old), Some(new)) => by_position.replace((old, id), (new, id)),
-                (Some(old), None) => by_position.remove((old, id)),
-                (None, Some(new)) => by_position.insert((new, id)),
-                (None, None) => {}
-            }
+            by_position.place(id, at);
         }
     }
 

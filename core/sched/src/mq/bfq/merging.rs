@@ -21,12 +21,19 @@ impl Bfq {
         }
     }
 
-    pub(super) fn merge_bio(&mut self, bio: &Rq, now: Nanos) -> Merge {
+    /// Joins `bio` to a request of its process's queue, or of the one that queue merges with now.
+    /// The queue is named with it if it merges with none.
+    pub(super) fn merge_bio(&mut self, bio: &Rq, now: Nanos) -> (Merge, Option<QueueId>) {
         if self.nomerges == 2 || !bio.is_mergeable() {
-            return Merge::No;
+            return (Merge::No, None);
         }
-        let Some(own) = self.queue_now(bio) else { return Merge::No };
+        let Some(own) = self.queue_now(bio) else { return (Merge::No, None) };
         let id = self.cooperate(bio.id.submitter(), own, bio.sector, now);
+        (self.merge_into(id, bio, now), (id == own).then_some(own))
+    }
+
+    /// Joins `bio` to a request of queue `id`.
+    fn merge_into(&mut self, id: QueueId, bio: &Rq, now: Nanos) -> Merge {
         if let Some(tag) = self.last_merge.filter(|tag| self.owner(*tag).queue == id) {
             match self.judge(tag, bio) {
                 Fit::Joins(Side::Back) => return self.merge_back(tag, bio, now),

@@ -5,10 +5,10 @@
 //! needs. Which queue is next is B-WF2Q+'s choice, by weight, at every level of the groups.
 //!
 //! By file: the tree of entities (`entity`, `forest`, `heap`, `wf2q`), requests of a queue
-//! (`queue`, `merging`), which queue a process has (`process`, `group`, `join` with `sharing` and
-//! `anchor`), the service loop (`insert` with `intake`, `dispatch`, `runs`, `budget`, `idle`), what
-//! is learnt (`rate`, `seeks`, `think`), the heuristics (`raise` with `raising`, `inject`, `waker`,
-//! `burst`), limits on tags (`limit`).
+//! (`queue`, `merging`), which queue a process has (`process`, `group`, `join` with `sharing`,
+//! `positions` and `anchor`), the service loop (`insert` with `intake`, `dispatch`, `runs`,
+//! `budget`, `idle`), what is learnt (`rate`, `seeks`, `think`), the heuristics (`raise` with
+//! `raising`, `inject`, `waker`, `burst`), limits on tags (`limit`).
 //!
 //! Not here: actuators; a device is taken to have one.
 
@@ -28,6 +28,7 @@ mod intake;
 mod join;
 mod limit;
 mod merging;
+mod positions;
 mod process;
 mod queue;
 mod raise;
@@ -50,7 +51,6 @@ use weir_bio::{GroupId, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
 use crate::contract::{Absorbed, DepthRule, Ended, Merge, Replay, Scheduler, Setup};
 use crate::fair::queueing::QueueingDetector;
-use crate::fair::sorted::Sorted;
 use crate::hash::MergeHash;
 use crate::merge::Side;
 use crate::staged::node::{Node, unstaged};
@@ -65,6 +65,7 @@ use forest::Forest;
 use group::Group;
 use idle::WeightCounts;
 use inject::Sample;
+use positions::Positions;
 use process::Context;
 use queue::{Handle, Owner, Queue, TagState};
 use rate::RateMeter;
@@ -129,7 +130,7 @@ pub struct Bfq {
     raised_busy: u32,
     /// Busy queues by the sector of their next request, as of when it was last brought up to date,
     /// and those that may stand elsewhere since.
-    by_position: Sorted<(u64, QueueId)>,
+    by_position: Positions,
     moved: Vec<QueueId>,
     weights: WeightCounts,
     pending_groups: u32,
@@ -197,7 +198,7 @@ impl Bfq {
             busy_last: None,
             turns: 0,
             raised_busy: 0,
-            by_position: Sorted::default(),
+            by_position: Positions::default(),
             moved: Vec::new(),
             weights: WeightCounts::default(),
             pending_groups: 0,
@@ -231,12 +232,12 @@ impl Scheduler for Bfq {
 
     fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge {
         self.catch_up(now);
-        self.merge_bio(bio, now)
+        self.merge_bio(bio, now).0
     }
 
     fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
         self.catch_up(now);
-        self.enqueue(&rq, now, absorbed);
+        self.enqueue(&rq, None, now, absorbed);
     }
 
     fn dispatch(&mut self, _hard_queue: u16, now: Nanos) -> Option<Rq> {

@@ -178,8 +178,8 @@ impl Bfq {
         let mut queue = Queue::new(entity, self.births, sync, level, now);
         queue.max_budget = self.max_budget * 2 / 3;
         match self.queues.get_mut(id.index()) {
-            // The index by position may know the place of the one before.
-            Some(old) => *old = Queue { listed_at: old.listed_at, moved: old.moved, ..queue },
+            // It may still wait to be placed in the index by position.
+            Some(old) => *old = Queue { moved: old.moved, ..queue },
             None => {
                 self.queues.push(queue);
                 self.orders.push(Order::new(self.nr_requests, self.limits.capacity));

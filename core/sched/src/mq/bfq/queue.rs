@@ -95,8 +95,7 @@ pub(super) struct Queue {
     pub(super) busy_after: Option<QueueId>,
     /// When it became busy, as a number in the order of that list.
     pub(super) busy_turn: u64,
-    /// Where it stands in the index by position, and whether that may be out of date.
-    pub(super) listed_at: Option<u64>,
+    /// Its place in the index by position may be out of date.
     pub(super) moved: bool,
     /// Under which weight it is counted for the symmetry test.
     pub(super) counted: Option<u8>,
@@ -154,7 +153,6 @@ impl Queue {
             busy_before: None,
             busy_after: None,
             busy_turn: 0,
-            listed_at: None,
             moved: false,
             counted: None,
             pending: false,
