@@ -58,7 +58,7 @@ impl<const SORTED: bool> Staged<SORTED> {
         let tags = setup.nr_requests;
         Staged {
             nodes: unstaged(tags),
-            orders: orders::<SORTED>(bands, tags, &setup.limits),
+            orders: orders::<SORTED>(bands, tags),
             fifos: vec![Fifo::EMPTY; bands],
             count: 0,
             hash: MergeHash::new(tags),
@@ -237,7 +237,7 @@ impl<const SORTED: bool> Staged<SORTED> {
         assert_eq!(self.count, 0, "the depth changes while requests are staged");
         self.nodes = unstaged(tags);
         self.hash = MergeHash::new(tags);
-        self.orders = orders::<SORTED>(self.fifos.len(), tags, &self.limits);
+        self.orders = orders::<SORTED>(self.fifos.len(), tags);
     }
 
     /// The device's limits or `nomerges` are these now.
@@ -247,9 +247,9 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 }
 
-fn orders<const SORTED: bool>(bands: usize, tags: u16, limits: &Limits) -> Vec<Order> {
+fn orders<const SORTED: bool>(bands: usize, tags: u16) -> Vec<Order> {
     let bands = if SORTED { bands } else { 0 };
-    (0..bands).map(|_| Order::new(tags, limits.capacity)).collect()
+    (0..bands).map(|_| Order::new(tags)).collect()
 }
 
 #[cfg(test)]

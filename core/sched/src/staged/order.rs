@@ -1,7 +1,9 @@
 //! Staged requests in the order of their first sectors; equal sectors in the order they came.
 //!
-//! A linked list holds the order itself, so a neighbour is one link away. An index finds a place in
-//! it: 256 buckets of equal width over the range that is staged, with a bitmap of those in use.
+//! A linked list holds the order itself, so a neighbour is one link away. As long as walks along it
+//! are short, that is all: `bfq` has an order for each queue, and of a thousand with two requests
+//! each none should have memory of its own. With the first walk of more than 4 steps there is an
+//! index: 256 buckets of equal width over the range that is staged, with a bitmap of those in use.
 //! That costs a fifth of a balanced tree at 128 requests (measured, insert and first at or after
 //! and remove), as long as no bucket is crowded. When a walk inside one passes 16 steps, the
 //! buckets are laid over the range once more; when that was done a moment ago (a journal and its
@@ -13,6 +15,9 @@ use super::gap::GapBuffer;
 use super::node::Node;
 
 const BUCKETS: usize = 256;
+
+/// Steps of a walk along the list after which there is an index, for good.
+const LIST_WALK_MAX: u32 = 4;
 
 /// Steps of a walk inside a bucket after which it is crowded.
 const WALK_MAX: u32 = 16;
@@ -26,20 +31,20 @@ pub(crate) struct Order {
     first: SchedTag,
     last: SchedTag,
     seq: u32,
-    index: Index,
-    /// Inserts since the buckets were laid out, at most `room`.
-    since_layout: u16,
     /// How many requests it can hold; the least number of inserts between two layouts.
     room: u16,
-    buckets: Buckets,
-    gap: GapBuffer,
+    /// None as long as the list is enough.
+    index: Option<Box<Index>>,
 }
 
-/// The kind of index in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Index {
-    Buckets,
-    Gap,
+/// Finds places in the list.
+#[derive(Clone, Debug)]
+struct Index {
+    uses_gap: bool,
+    /// Inserts since the buckets were laid out, at most the room of the order.
+    since_layout: u16,
+    buckets: Buckets,
+    gap: GapBuffer,
 }
 
 /// Where a request belongs.
@@ -90,6 +95,47 @@ impl Buckets {
         }
     }
 
+    /// Over the range of the list with these ends, with all that is there.
+    fn with(nodes: &[Node], list: Ends) -> Buckets {
+        let [least, most] = [list.first, list.last].map(|tag| nodes[tag.index()].rq.sector);
+        let mut buckets = Buckets::over(least, most - least);
+        let mut at = list.first;
+        while at != SchedTag::NONE {
+            let bucket = buckets.of(nodes[at.index()].rq.sector);
+            if !buckets.is_used(bucket) {
+                buckets.set_used(bucket, true);
+                buckets.ends[bucket].first = at;
+            }
+            buckets.ends[bucket].last = at;
+            at = nodes[at.index()].after;
+        }
+        buckets
+    }
+
+    /// `tag` is in this bucket from now on, between these two.
+    #[inline(always)]
+    fn enter(&mut self, bucket: usize, tag: SchedTag, before: SchedTag, after: SchedTag) {
+        // A bucket in use begins at this spot, ends, or does neither: that is chance, so no branch.
+        let used = self.is_used(bucket);
+        self.set_used(bucket, true);
+        let ends = &mut self.ends[bucket];
+        let (begins, ends_here) = (ends.first == after, ends.last == before);
+        ends.first = if !used | begins { tag } else { ends.first };
+        ends.last = if !used | ends_here { tag } else { ends.last };
+    }
+
+    /// `tag` is in its bucket no more; these are its neighbours.
+    #[inline(always)]
+    fn leave(&mut self, sector: u64, tag: SchedTag, before: SchedTag, after: SchedTag) {
+        let bucket = self.of(sector);
+        let ends = &mut self.ends[bucket];
+        // What it leaves behind is chance, and so no branch.
+        let (first, last) = (ends.first == tag, ends.last == tag);
+        ends.first = if first { after } else { ends.first };
+        ends.last = if last { before } else { ends.last };
+        self.set_used(bucket, !(first & last));
+    }
+
     #[inline]
     fn of(&self, sector: u64) -> usize {
         let bucket = sector.saturating_sub(self.base) >> self.shift;
@@ -133,49 +179,7 @@ impl Buckets {
     }
 }
 
-impl Order {
-    /// For tags 0..`room` and sectors that are first guessed to be below `sectors`.
-    pub(crate) fn new(room: u16, sectors: u64) -> Order {
-        Order {
-            first: SchedTag::NONE,
-            last: SchedTag::NONE,
-            seq: 0,
-            index: Index::Buckets,
-            since_layout: room,
-            room,
-            buckets: Buckets::over(0, sectors),
-            gap: GapBuffer::new(room),
-        }
-    }
-
-    /// Adds `tag` at its request's sector, behind those of the same sector.
-    pub(crate) fn insert(&mut self, nodes: &mut [Node], tag: SchedTag) {
-        let spot = self.spot(nodes, nodes[tag.index()].rq.sector);
-        self.insert_at(nodes, tag, spot);
-    }
-
-    /// Where a request of this sector belongs, behind those of the same sector.
-    #[inline(always)]
-    pub(crate) fn spot(&self, nodes: &[Node], sector: u64) -> Spot {
-        if self.index == Index::Gap {
-            return self.spot_in_gap(nodes, sector);
-        }
-        let index = self.buckets.of(sector);
-        // Whether the bucket is in use is chance, and so no branch: its last one, or who comes
-        // before it, is the one before the first of the buckets behind.
-        let mut after = self.buckets.first_behind(index);
-        let mut before = nodes.get(after.index()).map_or(self.last, |after| after.before);
-        // From there: what comes in ascending or equal sectors takes no step.
-        let mut steps = 0;
-        while let Some(node) = nodes.get(before.index())
-            && node.rq.sector > sector
-        {
-            (after, before) = (before, node.before);
-            steps += 1;
-        }
-        Spot { before, after, index, steps }
-    }
-
+impl Index {
     #[inline(never)]
     fn spot_in_gap(&self, nodes: &[Node], sector: u64) -> Spot {
         let index = self.gap.partition_point(|held| nodes[held.index()].rq.sector <= sector);
@@ -184,71 +188,22 @@ impl Order {
         Spot { before, after, index, steps: 0 }
     }
 
-    /// Adds `tag` at the spot of its request's sector, found since the order last changed.
-    #[inline(always)]
-    pub(crate) fn insert_at(&mut self, nodes: &mut [Node], tag: SchedTag, spot: Spot) {
-        let Spot { before, after, index, steps } = spot;
-        self.seq = self.seq.wrapping_add(1);
-        self.since_layout = self.since_layout.saturating_add(1).min(self.room);
-        self.link(nodes, before, after, Ends { first: tag, last: tag });
-        let node = &mut nodes[tag.index()];
-        (node.seq, node.before, node.after) = (self.seq, before, after);
-        if self.index == Index::Gap {
-            return self.gap.insert(index, tag);
-        }
-        // A bucket in use begins at this spot, ends, or does neither: that is chance, so no branch.
-        let used = self.buckets.is_used(index);
-        self.buckets.set_used(index, true);
-        let ends = &mut self.buckets.ends[index];
-        let (begins, ends_here) = (ends.first == after, ends.last == before);
-        ends.first = if !used | begins { tag } else { ends.first };
-        ends.last = if !used | ends_here { tag } else { ends.last };
-        if steps > WALK_MAX {
-            self.ease(nodes);
-        }
+    /// The first whose sector is `sector` or higher, or none.
+    #[inline(never)]
+    fn first_in_gap(&self, nodes: &[Node], sector: u64) -> SchedTag {
+        let at = self.gap.partition_point(|held| nodes[held.index()].rq.sector < sector);
+        if at == self.gap.len() { SchedTag::NONE } else { self.gap.at(at) }
     }
 
-    /// Takes `first` out and then those behind it, up to `max` in all and one at least; calls
-    /// `each` with each. Says how many. Their requests must have the sectors they were added with.
-    #[inline(always)]
-    pub(crate) fn remove_run(
-        &mut self,
-        nodes: &mut [Node],
-        first: SchedTag,
-        max: usize,
-        mut each: impl FnMut(&mut [Node], SchedTag),
-    ) -> usize {
-        if self.index == Index::Gap {
-            self.remove(nodes, first);
-            each(nodes, first);
-            return 1;
+    /// The list from `at` on is in the gap buffer from now on, and in no bucket.
+    fn use_gap(&mut self, nodes: &[Node], mut at: SchedTag) {
+        self.uses_gap = true;
+        self.gap.clear();
+        while at != SchedTag::NONE {
+            self.gap.insert(self.gap.len(), at);
+            at = nodes[at.index()].after;
         }
-        let before = nodes[first.index()].before;
-        let (mut at, mut count) = (first, 0);
-        loop {
-            let node = &nodes[at.index()];
-            let after = node.after;
-            self.leave_bucket(node.rq.sector, at, before, after);
-            each(nodes, at);
-            (at, count) = (after, count + 1);
-            if at == SchedTag::NONE || count >= max {
-                break;
-            }
-        }
-        self.close_up(nodes, before, at);
-        count
-    }
-
-    /// Takes `tag` out; its request must have the sector it was added with.
-    #[inline(always)]
-    pub(crate) fn remove(&mut self, nodes: &mut [Node], tag: SchedTag) {
-        let Node { rq: Rq { sector, .. }, before, after, .. } = nodes[tag.index()];
-        if self.index == Index::Gap {
-            self.leave_gap(nodes, tag);
-        } else {
-            self.leave_bucket(sector, tag, before, after);
-        }
-        self.close_up(nodes, before, after);
+        self.buckets.used = [0; BUCKETS / 64];
     }
 
     /// `tag` is in the gap buffer no more, which is done with when it was the last.
@@ -264,21 +219,114 @@ impl Order {
         });
         debug_assert_eq!(self.gap.at(at), tag, "the gap buffer lost sector {sector}");
         self.gap.remove(at);
-        if self.gap.len() == 0 {
-            self.index = Index::Buckets;
+        self.uses_gap = self.gap.len() > 0;
+    }
+}
+
+impl Order {
+    /// For tags 0..`room`.
+    pub(crate) fn new(room: u16) -> Order {
+        Order { first: SchedTag::NONE, last: SchedTag::NONE, seq: 0, room, index: None }
+    }
+
+    /// Adds `tag` at its request's sector, behind those of the same sector.
+    pub(crate) fn insert(&mut self, nodes: &mut [Node], tag: SchedTag) {
+        let spot = self.spot(nodes, nodes[tag.index()].rq.sector);
+        self.insert_at(nodes, tag, spot);
+    }
+
+    /// Where a request of this sector belongs, behind those of the same sector.
+    #[inline(always)]
+    pub(crate) fn spot(&self, nodes: &[Node], sector: u64) -> Spot {
+        let (bucket, mut after) = match &self.index {
+            None => (0, SchedTag::NONE),
+            Some(index) if index.uses_gap => return index.spot_in_gap(nodes, sector),
+            Some(index) => {
+                // Whether the bucket is in use is chance, and so no branch: its last one, or who
+                // comes before it, is the one before the first of the buckets behind.
+                let bucket = index.buckets.of(sector);
+                (bucket, index.buckets.first_behind(bucket))
+            }
+        };
+        let mut before = nodes.get(after.index()).map_or(self.last, |after| after.before);
+        // From there: what comes in ascending or equal sectors takes no step.
+        let mut steps = 0;
+        while let Some(node) = nodes.get(before.index())
+            && node.rq.sector > sector
+        {
+            (after, before) = (before, node.before);
+            steps += 1;
+        }
+        Spot { before, after, index: bucket, steps }
+    }
+
+    /// Adds `tag` at the spot of its request's sector, found since the order last changed.
+    #[inline(always)]
+    pub(crate) fn insert_at(&mut self, nodes: &mut [Node], tag: SchedTag, spot: Spot) {
+        let Spot { before, after, index: at, steps } = spot;
+        self.seq = self.seq.wrapping_add(1);
+        self.link(nodes, before, after, Ends { first: tag, last: tag });
+        let node = &mut nodes[tag.index()];
+        (node.seq, node.before, node.after) = (self.seq, before, after);
+        let most = match &mut self.index {
+            None => LIST_WALK_MAX,
+            Some(index) => {
+                index.since_layout = index.since_layout.saturating_add(1).min(self.room);
+                if index.uses_gap {
+                    return index.gap.insert(at, tag);
+                }
+                index.buckets.enter(at, tag, before, after);
+                WALK_MAX
+            }
+        };
+        if steps > most {
+            self.ease(nodes);
         }
     }
 
-    /// `tag` is in its bucket no more; these are its neighbours.
+    /// Takes `first` out and then those behind it, up to `max` in all and one at least; calls
+    /// `each` with each. Says how many. Their requests must have the sectors they were added with.
     #[inline(always)]
-    fn leave_bucket(&mut self, sector: u64, tag: SchedTag, before: SchedTag, after: SchedTag) {
-        let bucket = self.buckets.of(sector);
-        let ends = &mut self.buckets.ends[bucket];
-        // What it leaves behind is chance, and so no branch.
-        let (first, last) = (ends.first == tag, ends.last == tag);
-        ends.first = if first { after } else { ends.first };
-        ends.last = if last { before } else { ends.last };
-        self.buckets.set_used(bucket, !(first & last));
+    pub(crate) fn remove_run(
+        &mut self,
+        nodes: &mut [Node],
+        first: SchedTag,
+        max: usize,
+        mut each: impl FnMut(&mut [Node], SchedTag),
+    ) -> usize {
+        if self.index.as_ref().is_some_and(|index| index.uses_gap) {
+            self.remove(nodes, first);
+            each(nodes, first);
+            return 1;
+        }
+        let before = nodes[first.index()].before;
+        let (mut at, mut count) = (first, 0);
+        loop {
+            let node = &nodes[at.index()];
+            let after = node.after;
+            if let Some(index) = &mut self.index {
+                index.buckets.leave(node.rq.sector, at, before, after);
+            }
+            each(nodes, at);
+            (at, count) = (after, count + 1);
+            if at == SchedTag::NONE || count >= max {
+                break;
+            }
+        }
+        self.close_up(nodes, before, at);
+        count
+    }
+
+    /// Takes `tag` out; its request must have the sector it was added with.
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, nodes: &mut [Node], tag: SchedTag) {
+        let Node { rq: Rq { sector, .. }, before, after, .. } = nodes[tag.index()];
+        match &mut self.index {
+            None => {}
+            Some(index) if index.uses_gap => index.leave_gap(nodes, tag),
+            Some(index) => index.buckets.leave(sector, tag, before, after),
+        }
+        self.close_up(nodes, before, after);
     }
 
     /// The entries between these two are gone.
@@ -311,24 +359,24 @@ impl Order {
     #[inline]
     pub(crate) fn first_from(&mut self, nodes: &[Node], sector: u64) -> Option<SchedTag> {
         let (found, steps) = self.search(nodes, sector);
-        if steps > WALK_MAX {
+        if steps > if self.index.is_none() { LIST_WALK_MAX } else { WALK_MAX } {
             self.ease(nodes);
         }
         (found != SchedTag::NONE).then_some(found)
     }
 
-    /// The same, or none, and how many steps it took inside a bucket.
+    /// The same, or none, and how many steps it took.
     #[inline]
     fn search(&self, nodes: &[Node], sector: u64) -> (SchedTag, u32) {
-        if self.index == Index::Gap {
-            let at = self.gap.partition_point(|held| nodes[held.index()].rq.sector < sector);
-            return (if at == self.gap.len() { SchedTag::NONE } else { self.gap.at(at) }, 0);
+        let Some(index) = &self.index else { return self.walk(nodes, sector) };
+        if index.uses_gap {
+            return (index.first_in_gap(nodes, sector), 0);
         }
-        let bucket = self.buckets.of(sector);
-        if !self.buckets.is_used(bucket) {
-            return (self.buckets.first_from(bucket), 0);
+        let bucket = index.buckets.of(sector);
+        if !index.buckets.is_used(bucket) {
+            return (index.buckets.first_from(bucket), 0);
         }
-        let Ends { first, last } = self.buckets.ends[bucket];
+        let Ends { first, last } = index.buckets.ends[bucket];
         let (mut at, mut steps) = (first, 0);
         while nodes[at.index()].rq.sector < sector {
             steps += 1;
@@ -337,6 +385,19 @@ impl Order {
             if beyond {
                 break;
             }
+        }
+        (at, steps)
+    }
+
+    /// As [`search`](Order::search), along the list. What ascends is beyond the last one.
+    #[inline]
+    fn walk(&self, nodes: &[Node], sector: u64) -> (SchedTag, u32) {
+        if nodes.get(self.last.index()).is_none_or(|last| last.rq.sector < sector) {
+            return (SchedTag::NONE, 0);
+        }
+        let (mut at, mut steps) = (self.first, 0);
+        while nodes[at.index()].rq.sector < sector {
+            (at, steps) = (nodes[at.index()].after, steps + 1);
         }
         (at, steps)
     }
@@ -367,49 +428,46 @@ impl Order {
     /// The oldest of those that start exactly at `sector`.
     #[inline]
     pub(crate) fn starting_at(&mut self, nodes: &[Node], sector: u64) -> Option<SchedTag> {
-        if self.index == Index::Buckets && !self.buckets.is_used(self.buckets.of(sector)) {
+        if let Some(index) = &self.index
+            && !index.uses_gap
+            && !index.buckets.is_used(index.buckets.of(sector))
+        {
             return None;
         }
         self.first_from(nodes, sector).filter(|found| nodes[found.index()].rq.sector == sector)
     }
 
-    /// A bucket is crowded: spreads what is there, or stops using buckets.
+    /// A walk was long: the list gets an index, or the buckets of the index are laid out anew, or
+    /// are used no more.
     #[cold]
     fn ease(&mut self, nodes: &[Node]) {
-        if self.since_layout < self.room {
-            self.index = Index::Gap;
-            self.gap.clear();
-            let mut at = self.first;
-            while at != SchedTag::NONE {
-                self.gap.insert(self.gap.len(), at);
-                at = nodes[at.index()].after;
-            }
+        let ends = Ends { first: self.first, last: self.last };
+        let Some(index) = &mut self.index else {
+            // What is staged so far says little of the range, so it may be laid out anew at once.
+            let buckets = Buckets::with(nodes, ends);
+            let (since_layout, gap) = (self.room, GapBuffer::new(self.room));
+            self.index = Some(Box::new(Index { uses_gap: false, since_layout, buckets, gap }));
+            return;
+        };
+        if index.since_layout < self.room {
+            index.use_gap(nodes, self.first);
             // So that the first layout after the gap buffer is not put off.
-            self.buckets.used = [0; BUCKETS / 64];
-            self.since_layout = self.room;
+            index.since_layout = self.room;
             return;
         }
-        self.since_layout = 0;
-        let least = nodes[self.first.index()].rq.sector;
-        let most = nodes[self.last.index()].rq.sector;
-        self.buckets = Buckets::over(least, most - least);
-        let mut at = self.first;
-        while at != SchedTag::NONE {
-            let bucket = self.buckets.of(nodes[at.index()].rq.sector);
-            if !self.buckets.is_used(bucket) {
-                self.buckets.set_used(bucket, true);
-                self.buckets.ends[bucket].first = at;
-            }
-            self.buckets.ends[bucket].last = at;
-            at = nodes[at.index()].after;
-        }
+        index.since_layout = 0;
+        index.buckets = Buckets::with(nodes, ends);
     }
 }
 
 #[cfg(test)]
 impl Order {
     pub(crate) fn uses_gap(&self) -> bool {
-        self.index == Index::Gap
+        self.index.as_ref().is_some_and(|index| index.uses_gap)
+    }
+
+    pub(crate) fn has_index(&self) -> bool {
+        self.index.is_some()
     }
 
     pub(crate) fn begin_counting_at(&mut self, seq: u32) {

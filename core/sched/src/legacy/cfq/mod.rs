@@ -469,7 +469,7 @@ impl Scheduler for Cfq {
         let places = (self.nodes.len() as u16).max(nr_requests);
         self.nodes.resize(usize::from(places), Node::EMPTY);
         self.holders.resize(usize::from(places), Holder::NOBODY);
-        self.orders.fill(Order::new(places, self.limits.capacity));
+        self.orders.fill(Order::new(places));
         self.hash = MergeHash::new(nr_requests);
     }
 

@@ -124,7 +124,7 @@ impl Cfq {
     fn make_queue(&mut self, queue: Queue) -> QueueId {
         let Some(id) = self.free_queues.pop() else {
             self.queues.push(queue);
-            self.orders.push(Order::new(self.nodes.len() as u16, self.limits.capacity));
+            self.orders.push(Order::new(self.nodes.len() as u16));
             return QueueId(self.queues.len() as u32 - 1);
         };
         // Its order is empty, and used again.

@@ -55,7 +55,7 @@ impl Bfq {
             id = self.cooperate(rq.id.submitter(), id, rq.sector, now);
         }
         if !self.merge_request(id, rq, now, absorbed) {
-            let spot = self.orders[id.index()].spot(&self.nodes, rq.sector);
+            let spot = self.queue(id).order.spot(&self.nodes, rq.sector);
             self.add(id, rq, spot, now);
         }
     }

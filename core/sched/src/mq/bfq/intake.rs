@@ -6,7 +6,7 @@ use weir_bio::{Nanos, Rq, SchedTag};
 use crate::fair::nearest::{Reach, rank};
 use crate::hash::MergeHash;
 use crate::staged::node::Node;
-use crate::staged::order::{Order, Spot};
+use crate::staged::order::Spot;
 
 use super::Bfq;
 use super::entity::QueueId;
@@ -18,7 +18,6 @@ pub(super) struct Intake<'a> {
     id: QueueId,
     now: Nanos,
     queue: &'a mut Queue,
-    order: &'a mut Order,
     nodes: &'a mut [Node],
     owners: &'a mut [Owner],
     hash: &'a mut MergeHash,
@@ -34,8 +33,8 @@ pub(super) struct Intake<'a> {
 impl Bfq {
     #[inline(always)]
     pub(super) fn intake(&mut self, id: QueueId, now: Nanos) -> Intake<'_> {
-        let Bfq { queues, orders, nodes, owners, hash, last_merge, set, .. } = self;
-        let (queue, order) = (&mut queues[id.index()], &mut orders[id.index()]);
+        let Bfq { queues, nodes, owners, hash, last_merge, set, .. } = self;
+        let queue = &mut queues[id.index()];
         let head = self.last_position;
         let next = queue.next.map(|next| set.reach(&nodes[next.index()], head));
         let (nomerges, rotational) = (self.nomerges, self.rotational);
@@ -43,7 +42,6 @@ impl Bfq {
             id,
             now,
             queue,
-            order,
             nodes,
             owners,
             hash,
@@ -72,8 +70,8 @@ impl Intake<'_> {
         if thorough && self.hash.find(rq.sector).is_some() {
             return None;
         }
-        let spot = self.order.spot(self.nodes, rq.sector);
-        let behind = || self.order.starting_behind(self.nodes, &spot, rq.end());
+        let spot = self.queue.order.spot(self.nodes, rq.sector);
+        let behind = || self.queue.order.starting_behind(self.nodes, &spot, rq.end());
         let touched = thorough && behind().is_some();
         (!touched).then_some(spot)
     }
@@ -94,7 +92,7 @@ impl Intake<'_> {
         node.deadline = Nanos(self.now.0.saturating_add(expire));
         node.band = rank(rq);
         let reach = set.reach(node, self.head);
-        self.order.insert_at(self.nodes, tag, spot);
+        self.queue.order.insert_at(self.nodes, tag, spot);
         if rq.is_mergeable() {
             self.hash.add(tag, rq.end());
             self.last_merge.get_or_insert(tag);

@@ -192,7 +192,7 @@ impl Bfq {
             raise: self.raising_so_far(id, now),
             in_large_burst: queue.in_large_burst,
         };
-        self.context_mut(owner).saved = Some(saved);
+        self.context_mut(owner).saved = Some(Box::new(saved));
     }
 
     /// Lets `who` leave the shared queue `id`, or have it for its own, as is due; says where it is.

@@ -52,7 +52,7 @@ impl Bfq {
                 Fit::Joins(Side::Front) | Fit::Apart => {}
             }
         }
-        if let Some(tag) = self.orders[id.index()].starting_at(&self.nodes, bio.end())
+        if let Some(tag) = self.queues[id.index()].order.starting_at(&self.nodes, bio.end())
             && self.judge(tag, bio) == Fit::Joins(Side::Front)
         {
             return self.merge_front(tag, bio, now);
@@ -118,9 +118,9 @@ impl Bfq {
     /// `tag` takes in `bio`, which ends where it begins.
     pub(super) fn prepend(&mut self, tag: SchedTag, bio: &Rq) {
         let id = self.owner(tag).queue;
-        self.orders[id.index()].remove(&mut self.nodes, tag);
+        self.queues[id.index()].order.remove(&mut self.nodes, tag);
         self.node_mut(tag).rq.take_in(bio);
-        self.orders[id.index()].insert(&mut self.nodes, tag);
+        self.queues[id.index()].order.insert(&mut self.nodes, tag);
         if self.node(tag).rq.is_mergeable() {
             self.last_merge = Some(tag);
         }

@@ -108,8 +108,6 @@ pub struct Bfq {
     groups: Vec<Group>,
     group_levels: BTreeMap<u32, LevelId>,
     queues: Vec<Queue>,
-    /// The staged requests of each queue by sector; empty when its place is given to another.
-    orders: Vec<Order>,
     free_queues: Vec<QueueId>,
     births: u64,
     contexts: Vec<Context>,
@@ -183,7 +181,6 @@ impl Bfq {
             groups: vec![Group::default()],
             group_levels: BTreeMap::new(),
             queues: Vec::new(),
-            orders: Vec::new(),
             free_queues: Vec::new(),
             births: 0,
             contexts: Vec::new(),
@@ -332,7 +329,7 @@ impl Scheduler for Bfq {
         self.nr_requests = nr_requests;
         self.nodes = unstaged(nr_requests);
         self.owners.resize(usize::from(nr_requests), Owner::NOBODY);
-        self.orders.fill(Order::new(nr_requests, self.limits.capacity));
+        self.queues.iter_mut().for_each(|queue| queue.order = Order::new(nr_requests));
         self.hash = MergeHash::new(nr_requests);
     }
 

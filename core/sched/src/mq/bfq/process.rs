@@ -29,8 +29,8 @@ pub(super) struct Context {
     pub(super) sync_ioprio: IoPrio,
     /// Requests inserted and not completed.
     pub(super) outstanding: u32,
-    /// Its own queue's state while it shares one.
-    pub(super) saved: Option<Saved>,
+    /// Its own queue's state while it shares one, which few do.
+    pub(super) saved: Option<Box<Saved>>,
     /// The queue to merge with for good if nothing speaks against it later.
     pub(super) stable_target: Option<QueueId>,
 }
@@ -175,15 +175,17 @@ impl Bfq {
         let id = self.free_queues.pop().unwrap_or(QueueId(self.queues.len() as u32));
         let entity = self.forest.add(Kind::Queue(id), group, class, weight_of_level(level));
         self.births += 1;
-        let mut queue = Queue::new(entity, self.births, sync, level, now);
+        let order = Order::new(self.nr_requests);
+        let mut queue = Queue::new(entity, self.births, sync, level, order, now);
         queue.max_budget = self.max_budget * 2 / 3;
         match self.queues.get_mut(id.index()) {
             // It may still wait to be placed in the index by position.
-            Some(old) => *old = Queue { moved: old.moved, ..queue },
-            None => {
-                self.queues.push(queue);
-                self.orders.push(Order::new(self.nr_requests, self.limits.capacity));
+            Some(old) => {
+                queue.moved = old.moved;
+                std::mem::swap(&mut queue.order, &mut old.order);
+                *old = queue;
             }
+            None => self.queues.push(queue),
         }
         id
     }

@@ -83,8 +83,9 @@ pub(super) struct Queue {
     /// Priority level, 0..=7.
     pub(super) level: u8,
 
-    /// Requests queued; their order by sector is in a table beside this one.
+    /// Requests queued, and their order by sector.
     pub(super) queued: u32,
+    pub(super) order: Order,
     pub(super) next: Option<SchedTag>,
     pub(super) fifo: Fifo,
     pub(super) in_flight: u32,
@@ -135,7 +136,14 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(entity: EntityId, birth: u64, sync: bool, level: u8, now: Nanos) -> Queue {
+    pub(super) fn new(
+        entity: EntityId,
+        birth: u64,
+        sync: bool,
+        level: u8,
+        order: Order,
+        now: Nanos,
+    ) -> Queue {
         Queue {
             entity,
             birth,
@@ -146,6 +154,7 @@ impl Queue {
             references: 0,
             level,
             queued: 0,
+            order,
             next: None,
             fifo: Fifo::EMPTY,
             in_flight: 0,
@@ -254,15 +263,15 @@ impl Bfq {
     /// when it was (1.1, 1.2).
     #[inline(always)]
     pub(super) fn unlink(&mut self, id: QueueId, tag: SchedTag, now: Nanos) -> Rq {
-        let Bfq { queues, orders, nodes, set, .. } = self;
-        let (queue, order) = (&mut queues[id.index()], &mut orders[id.index()]);
-        order.remove(nodes, tag);
+        let Bfq { queues, nodes, set, .. } = self;
+        let queue = &mut queues[id.index()];
+        queue.order.remove(nodes, tag);
         queue.fifo.remove(nodes, tag);
         queue.queued -= 1;
         let node = &nodes[tag.index()];
         if queue.next == Some(tag) {
             queue.next = match queue.overdue(nodes, now) {
-                None => set.successor(nodes, order, node),
+                None => set.successor(nodes, &queue.order, node),
                 overdue => overdue,
             };
         }

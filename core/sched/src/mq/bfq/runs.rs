@@ -86,8 +86,8 @@ impl Bfq {
         let Some(id) = self.in_service.filter(|id| self.goes_on_with(*id, now)) else { return 0 };
         let factor = self.charge(id, 1);
         let bounds = self.raising_bounds(id);
-        let Bfq { queues, orders, nodes, owners, hash, last_merge, set, rate, forest, .. } = self;
-        let (queue, order) = (&mut queues[id.index()], &mut orders[id.index()]);
+        let Bfq { queues, nodes, owners, hash, last_merge, set, rate, forest, .. } = self;
+        let queue = &mut queues[id.index()];
         let (nodes, owners) = (nodes.as_mut_slice(), owners.as_mut_slice());
         let entity = &forest[queue.entity];
         let (leaf, raised) = (queue.entity, entity.coefficient > 1);
@@ -107,14 +107,14 @@ impl Bfq {
             }
             alike.1 += 1;
             owners[usize::from(tag.0)].state = TagState::Dispatched;
-            order.remove(nodes, tag);
+            queue.order.remove(nodes, tag);
             queue.fifo.remove(nodes, tag);
             hash.remove(tag);
             if *last_merge == Some(tag) {
                 *last_merge = None;
             }
             let node = &nodes[tag.index()];
-            queue.next = set.successor(nodes, order, node);
+            queue.next = set.successor(nodes, &queue.order, node);
             rate.dispatched_beside(&node.rq);
             end = node.rq.end();
             out.push(node.rq);
