@@ -148,8 +148,8 @@ impl Cfq {
             return u64::MAX;
         }
         let since = self.last_late_sync_ns.map_or(i64::MAX, |at| now.0 as i64 - at);
-        let depth = since.max(0) as u64 / self.knobs.slice_sync_ns;
-        if depth == 0 && queue.in_flight == 0 { 1 } else { depth }
+        // One may be in flight in any case.
+        (since.max(0) as u64 / self.knobs.slice_sync_ns).max(1)
     }
 
     /// Ends the slot of an async queue that has had its number, and of any idle-class queue.

@@ -167,9 +167,7 @@ impl Bfq {
         let entity = &mut self.forest[leaf];
         entity.budget = entity.budget.max(charge);
         let more = charge.saturating_sub(entity.service);
-        if more > 0 {
-            self.forest.serve(leaf, more);
-        }
+        self.forest.serve(leaf, more);
     }
 
     /// Feedback at expiry: what the queue is to have at most from now on.

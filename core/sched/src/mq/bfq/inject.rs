@@ -302,6 +302,31 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_idled_for_in_vain_of_which_nothing_is_known_lets_one_in() {
+        // Limit and baseline, whether the device is kept, and for how long by now.
+        for (limit, baseline, idles, ns, allowed) in [
+            (0, 0, true, 8 * MS, 1),
+            (0, 0, true, 8 * MS - 1, 0),
+            (0, 0, false, 8 * MS, 0),
+            (0, 5, true, 8 * MS, 0),
+            (2, 0, true, 8 * MS, 2),
+        ] {
+            let limits = weir_bio::Limits::default();
+            let setup =
+                crate::Setup { limits, nr_requests: 64, hard_queues: 1, nomerges: 0, compat: "" };
+            let mut bfq = Bfq::new(&setup);
+            let start = Nanos::from_ms(5000);
+            let id = bfq.own_queue(SubmitterId(0), weir_bio::IoPrio::NONE, start);
+            bfq.queue_mut(id).injection = known(limit, baseline);
+            bfq.idle_started = start;
+            bfq.idle_until = idles.then_some(start + 8 * MS);
+            bfq.last_now = start + ns;
+            let case = (limit, baseline, idles, ns);
+            assert_eq!(bfq.inject_limit(id), allowed, "{case:?}");
+        }
+    }
+
+    #[test]
     fn nothing_is_measured_beside_others_before_a_baseline_nor_right_after_a_decrease() {
         let table = [
             (known(1, 0), 0, false, 10 * MS, true),

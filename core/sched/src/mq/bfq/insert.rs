@@ -80,13 +80,8 @@ impl Bfq {
         self.note_moved(id);
         if !busy {
             self.become_busy(id, now);
-        } else {
-            if was_empty {
-                self.recount(id);
-            }
-            if is_next {
-                self.next_changed(id);
-            }
+        } else if is_next {
+            self.next_changed(id);
         }
         if self.idle_until.is_some() && self.in_service == Some(id) {
             self.interrupt_idling(id, rq, now);

@@ -386,6 +386,63 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_goes_to_another_takes_its_raising_along() {
+        let (mut bfq, [from, to]) = queues();
+        raise(&mut bfq, from);
+        bfq.queue_mut(from).references += 1;
+        bfq.merge_queues(SubmitterId(0), from, to, NOW);
+        assert_eq!((bfq.coefficient(from), bfq.coefficient(to)), (1, INTERACTIVE));
+    }
+
+    /// Queues of processes with a request each, at these sectors, which did not merge.
+    fn busy_at<const N: usize>(sectors: [u64; N]) -> (Bfq, [QueueId; N]) {
+        let (mut bfq, ids) = queues::<N>();
+        bfq.features.queue_merging = false;
+        bfq.contexts.iter_mut().for_each(|context| context.group = Some(weir_bio::GroupId(0)));
+        for (n, sector) in sectors.into_iter().enumerate().filter(|(_, sector)| *sector > 0) {
+            let rq = weir_bio::Rq {
+                sector,
+                sectors: 8,
+                id: weir_bio::RqId::new(SubmitterId(n as u16), 0, 0),
+                flags: weir_bio::Flags::NONE,
+                group: weir_bio::GroupId(0),
+                ioprio: IoPrio::NONE,
+                hint: 0,
+                tag: weir_bio::SchedTag(n as u16),
+                op: weir_bio::Op::Read,
+                segments: 1,
+            };
+            bfq.insert(rq, NOW, &mut Vec::new());
+        }
+        bfq.features.queue_merging = true;
+        (bfq, ids)
+    }
+
+    #[test]
+    fn positions_are_close_up_to_four_mib_on_either_side() {
+        let other = 1_000_000;
+        for (sector, close) in [
+            (other, true),
+            (other - 8192, true),
+            (other - 8193, false),
+            (other + 8192, true),
+            (other + 8193, false),
+        ] {
+            let (mut bfq, [asks, near]) = busy_at([50_000_000, other]);
+            assert_eq!(bfq.close_queue(asks, sector, NOW), close.then_some(near), "{sector}");
+        }
+    }
+
+    #[test]
+    fn queues_merge_only_while_several_are_busy() {
+        for (third, merges) in [(0, false), (50_000_000, true)] {
+            let (mut bfq, [asks, near, _]) = busy_at([0, 1_000_000, third]);
+            let at = bfq.cooperate(SubmitterId(0), asks, 1_000_000, NOW);
+            assert_eq!(at, if merges { near } else { asks }, "{third}");
+        }
+    }
+
+    #[test]
     fn two_queues_are_akin_that_have_one_group_class_and_level() {
         let (mut bfq, [a, b]) = queues();
         assert!(bfq.is_akin(a, b) && !bfq.is_akin(a, a));

@@ -276,6 +276,18 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_within_two_milliseconds_of_the_one_before_is_not_slow() {
+        for (since, ends) in [(2_000_000, false), (2_000_001, true)] {
+            let mut meter = RateMeter::new(true);
+            for n in 0..40 {
+                meter.dispatched(&read(n, 1), 1, Nanos(n * 10_000_000));
+            }
+            meter.last_completion = 400_000_000;
+            assert_eq!(meter.completed(Nanos(400_000_000 + since)), ends, "{since} ns");
+        }
+    }
+
+    #[test]
     fn a_lower_rate_counts_if_most_requests_and_most_of_the_time_were_sequential() {
         use std::cmp::Ordering::{Equal, Greater, Less};
         // 256 sectors in 1.36 ms are 0.188 sectors/us, times 2^16 12,336.

@@ -386,6 +386,11 @@ fn new_limits_count_from_the_next_merge() {
     rig.bfq.limits_changed(&limits, 0);
     assert_eq!(rig.bfq.merge(&rq(1, 1008), rig.now), Merge::Back(tag));
     assert_eq!(rig.bfq.merge(&rq(1, 1016), rig.now), Merge::No);
+    let next = rig.insert(rq(1, 5000));
+    assert_eq!(rig.bfq.merge(&rq(1, 5008), rig.now), Merge::Back(next));
+    let limits = rig.bfq.limits.clone();
+    rig.bfq.limits_changed(&limits, 2);
+    assert_eq!(rig.bfq.merge(&rq(1, 4992), rig.now), Merge::No);
 }
 
 #[test]

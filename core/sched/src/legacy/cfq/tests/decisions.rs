@@ -345,6 +345,12 @@ fn service_is_counted_from_the_start_as_the_device_asks() {
     for rotational in [true, false] {
         let cfq = Cfq::new(&setup(rotational, 0));
         assert_eq!(cfq.charges_requests, cfq.counts_requests(), "rotational: {rotational}");
+        let mut rig = Rig::with(&setup(rotational, 2));
+        rig.insert(rq(1, 1000));
+        rig.turn(MS);
+        rig.cfq.expire(false, rig.now);
+        let cfq = rig.cfq;
+        assert_eq!(cfq.charges_requests, cfq.counts_requests(), "and after a slot");
     }
 }
 
@@ -623,6 +629,12 @@ fn a_kind_with_more_queues_is_served_for_longer() {
     let group = rig.cfq.queue(QueueId(0)).group;
     let ns = rig.cfq.workload_ns(group, Class::BestEffort, names::Kind::Sync);
     assert_eq!(ns, 200 * MS, "two of three queues");
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    rig.insert(background(2, 50_000_000));
+    rig.insert(at_level(Class::BestEffort, 5, background(3, 90_000_000)));
+    let ns = rig.cfq.workload_ns(group, Class::BestEffort, names::Kind::Async);
+    assert_eq!(ns, 80 * MS, "two fifths of that");
 }
 
 #[test]
@@ -767,4 +779,102 @@ fn a_recorded_choice_of_another_queue_ends_the_slot_whose_rest_is_kept() {
     assert_eq!(rig.active().map(|queue| queue.slot.dispatched), Some(1));
     assert_eq!(rig.cfq.group_use(GroupId(0)).time_ns, 30 * MS);
     assert_eq!(turn_of(&rig, 1), (80 - 70) * MS as i64, "70 of 100 ms were left");
+}
+
+#[test]
+fn the_idle_window_is_that_of_sync_queues_and_not_of_the_idle_class() {
+    let mut rig = Rig::new();
+    for step in 0..5 {
+        rig.read_and_think(at_level(Class::Idle, 0, rq(1, 1000 + step * 128)), MS);
+    }
+    for step in 0..5 {
+        rig.read_and_think(rq(2, 50_000_000 + step * 128), MS);
+    }
+    rig.insert(background(2, 90_000_000));
+    let queue = |rq: &Rq| rig.cfq.queue(rig.cfq.present_queue(rq).expect("a queue"));
+    assert!(!queue(&rq(1, 0)).idle_window);
+    assert!(queue(&rq(2, 0)).idle_window);
+    assert!(!queue(&background(2, 0)).idle_window, "though its process thinks briefly");
+}
+
+#[test]
+fn a_request_that_takes_an_older_one_in_has_its_place_in_the_fifo_and_no_other() {
+    let mut rig = Rig::with(&setup(true, 0));
+    let bio = |sector| Rq { sectors: 8, ..rq(1, sector) };
+    let old = rig.insert(bio(1016));
+    rig.later(MS);
+    let between = rig.insert(bio(9000));
+    let kept = rig.insert(bio(1000));
+    let last = rig.insert(bio(20_000));
+    rig.cfq.merge(&bio(1008), rig.now);
+    let mut at = rig.cfq.queue(rig.queue_of(1)).fifo.oldest;
+    let order = std::iter::from_fn(|| {
+        let tag = Some(at).filter(|tag| *tag != SchedTag::NONE)?;
+        at = rig.cfq.node(tag).newer;
+        Some(tag)
+    });
+    assert_eq!(order.take(9).collect::<Vec<_>>(), [kept, between, last], "without {old:?}");
+}
+
+#[test]
+fn a_wait_ends_with_the_request_that_a_dispatch_takes_before_the_timer() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    rig.turn(MS);
+    rig.insert(Rq { sectors: 8, ..rq(1, 1128) });
+    assert!(rig.cfq.wake_at().is_some(), "more may come");
+    assert_eq!(rig.serve(), Some(1));
+    assert_eq!(rig.cfq.wake_at(), None);
+}
+
+#[test]
+fn a_close_cooperator_is_the_queue_in_service_and_shares_from_then_on() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    assert_eq!(rig.serve(), Some(1));
+    rig.insert(rq(2, 1128));
+    rig.insert(rq(3, 90_000_000));
+    assert_eq!(rig.serve(), Some(2));
+    let [one, two] = [1, 2].map(|submitter| rig.queue_of(submitter));
+    assert_eq!(rig.cfq.active, Some(two));
+    assert_eq!(rig.cfq.queue(two).slot.dispatched, 1);
+    assert_eq!(rig.cfq.queue(one).redirect, Some(two));
+}
+
+#[test]
+fn nothing_merges_where_merges_are_not_wanted_or_the_bio_may_not() {
+    for (nomerges, flags, merges) in
+        [(0, Flags::NONE, true), (2, Flags::NONE, false), (0, Flags::NOMERGE, false)]
+    {
+        let mut rig = Rig::with(&setup(true, nomerges));
+        let tag = rig.insert(rq(1, 1000));
+        let bio = Rq { flags, ..rq(1, 1128) };
+        let merge = if merges { Merge::Back(tag) } else { Merge::No };
+        assert_eq!(rig.cfq.merge(&bio, rig.now), merge, "nomerges {nomerges}, {flags:?}");
+    }
+}
+
+#[test]
+fn a_recorded_choice_of_the_idle_class_ends_its_slot_if_another_queue_is_busy() {
+    for (others, ends) in [(false, false), (true, true)] {
+        let mut rig = Rig::new();
+        let tag = rig.insert(at_level(Class::Idle, 0, rq(1, 1000)));
+        rig.insert(at_level(Class::Idle, 0, rq(1, 2000)));
+        if others {
+            rig.insert(rq(2, 90_000_000));
+        }
+        rig.cfq.take_out(tag, rig.now);
+        assert_eq!(rig.active().is_none(), ends);
+    }
+}
+
+#[test]
+fn a_queue_that_is_idled_for_waits_until_async_requests_have_left_the_device() {
+    let mut rig = Rig::new();
+    rig.insert(background(1, 1000));
+    let write = rig.dispatch().expect("the write");
+    rig.insert(rq(2, 90_000_000));
+    assert_eq!(rig.serve(), None);
+    rig.complete(&write);
+    assert_eq!(rig.serve(), Some(2));
 }

@@ -398,3 +398,127 @@ fn ends_of_one_process_are_one_run_unless_the_queue_in_service_has_to_be_asked_f
         assert_eq!(rig.bfq.in_flight as usize, 5 - run, "{case:?}");
     }
 }
+
+#[test]
+fn a_request_that_takes_an_older_one_in_has_its_place_in_the_fifo_and_no_other() {
+    let mut rig = Rig::with(true, 0);
+    rig.insert(rq(1, 1016));
+    rig.later(MS);
+    let between = rig.insert(rq(1, 9000));
+    let kept = rig.insert(rq(1, 1000));
+    let last = rig.insert(rq(1, 20_000));
+    rig.bfq.merge(&rq(1, 1008), rig.now);
+    let mut at = rig.bfq.queue(rig.id(1)).fifo.oldest;
+    let order = std::iter::from_fn(|| {
+        let tag = Some(at).filter(|tag| *tag != SchedTag::NONE)?;
+        at = rig.bfq.node(tag).newer;
+        Some(tag)
+    });
+    assert_eq!(order.take(9).collect::<Vec<_>>(), [kept, between, last]);
+}
+
+#[test]
+fn a_process_that_goes_to_another_group_leaves_the_queue_that_it_shares() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    let shared = rig.id(1);
+    let queue = rig.bfq.queue_mut(shared);
+    (queue.owner, queue.processes) = (None, 2);
+    rig.insert(Rq { group: GroupId(7), ..rq(1, 2000) });
+    assert_ne!(rig.id(1), shared);
+    assert_eq!(rig.bfq.queue(shared).processes, 1);
+    assert_eq!(rig.bfq.queue(rig.id(1)).owner, Some(SubmitterId(1)));
+}
+
+#[test]
+fn a_queue_that_returns_soon_is_soft_real_time_unless_all_its_requests_are_far_apart() {
+    for (seeks, coefficient) in [(29, raise::SOFT_RT), (30, 1)] {
+        let mut rig = Rig::new(false);
+        rig.insert(rq(1, 1000));
+        rig.turn(MS);
+        rig.later(100 * MS);
+        rig.bfq.on_timer(rig.now);
+        let id = rig.id(1);
+        rig.bfq.queue_mut(id).seeks = seeks::SeekHistory::new();
+        (0..seeks).for_each(|_| rig.bfq.queue_mut(id).seeks.note(true));
+        rig.bfq.tunables().set("low_latency", "1").expect("a tunable");
+        rig.insert(rq(1, 9_000_000));
+        assert_eq!(rig.bfq.coefficient(id), coefficient, "{seeks}, one before and one behind");
+    }
+}
+
+#[test]
+fn what_others_took_before_the_device_was_kept_in_vain_is_not_charged() {
+    let mut rig = seeky(true);
+    let (id, start) = (rig.id(1), rig.now);
+    rig.bfq.slot_started = start;
+    rig.bfq.device_time.turn(start);
+    rig.bfq.device_time.foreign_end(start + 3 * MS);
+    rig.bfq.arm_idle_timer(id, start + 10 * MS);
+    rig.bfq.device_time.foreign_end(start + 12 * MS);
+    let time = rig.bfq.slot_time(id, start + 18 * MS, true);
+    assert_eq!(time.charged_ns, 7 * MS, "10 ms to the idling, of which 3 of others");
+}
+
+#[test]
+fn the_most_follows_the_rate_from_the_eleventh_budget_on() {
+    let mut rig = Rig::new(true);
+    let mut sector = 0;
+    // 1024 sectors in 10 ms, for more than a second.
+    for step in 0..120 {
+        let read = Rq { sectors: 1024, ..rq(1, sector) };
+        sector += 1024;
+        rig.bfq.rate.dispatched(&read, 1, rig.now + step * 10 * MS);
+    }
+    let of_rate = rig.bfq.rate.sectors_within(124 * MS);
+    assert!(rig.bfq.rate.is_measured() && of_rate != 16_384);
+    for budget in 1..=12 {
+        rig.bfq.count_assigned_budget();
+        let most = if budget < 11 { 16_384 } else { of_rate };
+        assert_eq!(rig.bfq.max_budget, most, "budget {budget}");
+    }
+}
+
+#[test]
+fn an_idle_class_queue_alone_goes_on_and_beside_another_ends_after_one_request() {
+    let idle = |sector| Rq { ioprio: IoPrio::new(Class::Idle, 0), ..rq(1, sector) };
+    for other in [false, true] {
+        let mut rig = Rig::new(true);
+        rig.insert(idle(1000));
+        rig.insert(idle(2000));
+        rig.insert(idle(3000));
+        rig.dispatch().expect("a request");
+        assert!(rig.bfq.in_service.is_some(), "alone");
+        if other {
+            let ioprio = IoPrio::new(Class::Idle, 0);
+            rig.insert(Rq { ioprio, ..rq(2, 90_000) });
+            rig.dispatch().expect("a request");
+        }
+        assert_eq!(rig.bfq.in_service.is_none(), other);
+    }
+}
+
+#[test]
+fn a_new_weight_of_a_queue_with_backlog_is_compared_from_its_next_stamp_on() {
+    let mut rig = Rig::new(true);
+    for step in 0..3 {
+        rig.insert(rq(1, 1000 + step * 1000));
+    }
+    rig.dispatch().expect("a request");
+    rig.insert(Rq { ioprio: IoPrio::new(Class::BestEffort, 2), ..rq(1, 9000) });
+    let id = rig.id(1);
+    assert_eq!(rig.bfq.queue(id).counted, Some(4));
+    rig.bfq.expire(id, Expiry::BudgetTimeout, rig.now, false);
+    assert_eq!(rig.bfq.queue(id).counted, Some(6));
+}
+
+#[test]
+fn a_busy_queue_that_moves_to_another_group_makes_the_scenario_asymmetric() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    rig.insert(rq(2, 9000));
+    let id = rig.id(1);
+    assert!(!rig.bfq.is_asymmetric(id));
+    rig.insert(Rq { group: GroupId(7), ..rq(2, 9500) });
+    assert!(rig.bfq.is_asymmetric(id));
+}

@@ -22,7 +22,7 @@ fn requests_taken_out_one_after_the_other_are_of_one_batch() {
         scene.kyber.take_out(SchedTag(tag), START);
     }
     let queue = &scene.kyber.staged.queues[0];
-    assert_eq!((queue.domain, queue.batching), (WRITE, 6));
+    assert_eq!((queue.domain, queue.batching, queue.staged), (WRITE, 6, 15));
     for (tag, batching) in [(7, 7), (8, 8), (9, 1)] {
         scene.kyber.take_out(SchedTag(tag), START);
         assert_eq!(scene.kyber.staged.queues[0].batching, batching, "a batch is of 8");
@@ -46,6 +46,7 @@ fn a_run_goes_to_the_end_of_the_batch_of_the_tokens_of_what_waits_or_of_what_is_
         assert_eq!(scene.kyber.tokens.in_use(READ) as usize, 1 + run);
         assert_eq!(scene.kyber.staged.queues[0].batching as usize, 1 + run);
         assert_eq!(scene.kyber.staged(), reads - 1 - run);
+        assert_eq!(scene.kyber.staged.queues[0].staged as usize, reads - 1 - run);
     }
 }
 
@@ -98,4 +99,35 @@ fn a_percentile_is_the_bucket_in_which_so_many_samples_are_reached_with_those_be
         let kept = if congested { None } else { Some(4) };
         assert_eq!(percentiles.remembered()[READ], kept, "{counts:?}");
     }
+}
+
+#[test]
+fn a_batch_ends_behind_the_first_that_merges() {
+    for (sectors, taken) in [
+        ([1000, 2000, 3000], (3, Merge::No)),
+        ([1000, 1008, 3000], (2, Merge::Back(SchedTag(0)))),
+        ([1000, 2000, 1992], (3, Merge::Front(SchedTag(1)))),
+    ] {
+        let mut kyber = kyber(1, "");
+        let batch: Vec<Rq> = (0..).zip(sectors).map(|(tag, at)| rq(tag, 0, Op::Read, at)).collect();
+        assert_eq!(kyber.stage_batch(&batch, START, &mut Absorbed::new()), taken, "{sectors:?}");
+    }
+}
+
+#[test]
+fn a_tag_that_a_context_had_once_leads_to_no_request_of_another() {
+    let mut kyber = kyber(1, "");
+    let turn = |kyber: &mut Kyber, rq: Rq| {
+        insert(kyber, rq);
+        assert!(kyber.dispatch(0, START).is_some());
+        kyber.ended(&Ended { handed_back: true, ..Ended::untimed(rq.tag) }, START);
+    };
+    turn(&mut kyber, rq(0, 0, Op::Read, 500));
+    insert(&mut kyber, rq(0, 0, Op::Write, 100));
+    assert_eq!(kyber.merge(&bio(0, Op::Write, 108, 8), START), Merge::Back(SchedTag(0)));
+    assert!(kyber.dispatch(0, START).is_some());
+    kyber.ended(&Ended { handed_back: true, ..Ended::untimed(SchedTag(0)) }, START);
+    insert(&mut kyber, Rq { sectors: 16, ..rq(0, 1, Op::Read, 100) });
+    assert_eq!(kyber.merge(&bio(0, Op::Read, 116, 8), START), Merge::No);
+    assert_eq!(kyber.merge(&bio(1, Op::Read, 116, 8), START), Merge::Back(SchedTag(0)));
 }
