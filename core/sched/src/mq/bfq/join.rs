@@ -434,6 +434,27 @@ mod tests {
     }
 
     #[test]
+    fn of_queues_as_near_that_is_taken_which_has_been_busy_longest() {
+        for sectors in [[0, 1_000_100, 999_900], [0, 999_900, 1_000_100]] {
+            let (mut bfq, [asks, first, _]) = busy_at(sectors);
+            assert_eq!(bfq.close_queue(asks, 1_000_000, NOW), Some(first), "{sectors:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_in_service_is_close_by_where_it_was_served_last() {
+        for (distance, close) in [(0, true), (8192, true), (8193, false)] {
+            for sector in [20_000_000 - distance, 20_000_000 + distance] {
+                let (mut bfq, [asks, serves]) = busy_at([0, 1_000_000]);
+                bfq.in_service = Some(serves);
+                bfq.in_service_position = 20_000_000;
+                let found = bfq.close_queue(asks, sector, NOW);
+                assert_eq!(found, close.then_some(serves), "{sector}");
+            }
+        }
+    }
+
+    #[test]
     fn queues_merge_only_while_several_are_busy() {
         for (third, merges) in [(0, false), (50_000_000, true)] {
             let (mut bfq, [asks, near, _]) = busy_at([0, 1_000_000, third]);

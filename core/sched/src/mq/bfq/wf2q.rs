@@ -551,4 +551,46 @@ mod tests {
         forest.activate(b, 4000, false);
         assert_eq!(forest.select(0), Some(b));
     }
+
+    /// An entity of weight 10 that was served a budget and has nothing more, beside one of 90.
+    fn served_and_empty() -> (Forest, EntityId) {
+        let mut forest = Forest::new();
+        let one = leaf(&mut forest, 0, LevelId::ROOT, 10);
+        assert_eq!(forest.select(0), Some(one));
+        leaf(&mut forest, 1, LevelId::ROOT, 90);
+        forest.serve(one, 8192);
+        forest.expire(one, None);
+        (forest, one)
+    }
+
+    #[test]
+    fn an_entity_starts_where_it_ended_as_long_as_it_is_idle_and_now_once_it_is_forgotten() {
+        for forgotten in [false, true] {
+            let (mut forest, one) = served_and_empty();
+            let (finish, v) = (forest[one].finish, forest.tree(one).v);
+            assert!(is_after(finish, v), "it had more than its part");
+            if forgotten {
+                forest.forget(one);
+            }
+            forest.activate(one, 8192, false);
+            assert_eq!(forest[one].start, if forgotten { v } else { finish });
+        }
+    }
+
+    #[test]
+    fn a_return_in_time_is_owed_a_budget_and_both_stamps_move_up_by_what_is_more() {
+        for coefficient in [1, 30] {
+            let (mut forest, one) = served_and_empty();
+            let finish = forest[one].finish;
+            forest[one].coefficient = coefficient;
+            let weight = 10 * u64::from(coefficient);
+            let (_, tree) = forest.parts(one);
+            tree.v = finish.wrapping_add(virtual_span(100_000, 10));
+            forest.activate(one, 8192, true);
+            let more = virtual_span(100_000, 10) - virtual_span(CREDIT, weight);
+            let start = finish.wrapping_add(more / u64::from(coefficient));
+            let stamps = (forest[one].start, forest[one].finish);
+            assert_eq!(stamps, (start, start.wrapping_add(virtual_span(8192, weight))));
+        }
+    }
 }

@@ -39,8 +39,12 @@ fn a_queue_raised_as_it_becomes_busy_is_given_twice_the_least_or_what_its_reques
 #[test]
 fn what_was_served_before_a_queue_was_raised_is_no_part_of_its_interactive_period() {
     let mut rig = Rig::new(true);
-    rig.insert(Rq { sectors: 500, ..rq(1, 1000) });
-    rig.turn(MS);
+    for step in 0..4 {
+        rig.insert(Rq { sectors: 500, ..rq(1, 1000 + step * 1000) });
+    }
+    let mut out = Vec::new();
+    rig.bfq.dispatch_batch(0, 4, &mut out, rig.now);
+    rig.later(MS);
     let (id, now) = (rig.id(1), rig.now);
     let soon = raise::Arrival {
         takes_part: true,
@@ -521,4 +525,42 @@ fn a_busy_queue_that_moves_to_another_group_makes_the_scenario_asymmetric() {
     assert!(!rig.bfq.is_asymmetric(id));
     rig.insert(Rq { group: GroupId(7), ..rq(2, 9500) });
     assert!(rig.bfq.is_asymmetric(id));
+}
+
+#[test]
+fn a_request_for_a_queue_idled_for_ends_its_slot_if_the_time_of_that_is_over() {
+    for (over, reason) in [(false, None), (true, Some(Expiry::BudgetTimeout))] {
+        let mut rig = idling();
+        if over {
+            rig.bfq.slot_deadline = rig.now;
+        }
+        rig.insert(Rq { sectors: 64, ..rq(1, 1008) });
+        assert_eq!((rig.bfq.wake_at(), last_reason(&rig)), (None, reason));
+        assert_eq!(rig.bfq.in_service.is_none(), over);
+    }
+}
+
+#[test]
+fn a_full_request_makes_room_in_the_merge_cache() {
+    let mut rig = Rig::with(true, 1);
+    let bio = |sectors: u32, at: u64| Rq { sectors, ..rq(1, at) };
+    rig.insert(bio(500, 1000));
+    assert_eq!(rig.bfq.merge(&bio(100, 1500), rig.now), Merge::No, "more than 512 sectors");
+    assert_eq!(rig.bfq.merge(&bio(8, 1500), rig.now), Merge::No, "it is not tried again");
+    let next = rig.insert(bio(8, 5000));
+    assert_eq!(rig.bfq.merge(&bio(8, 5008), rig.now), Merge::Back(next));
+}
+
+#[test]
+fn the_rate_is_estimated_only_with_that_feature() {
+    for peak_rate in [true, false] {
+        let (limits, hard_queues) = (Limits { rotational: true, ..Limits::default() }, 1);
+        let setup = Setup { limits, nr_requests: TAGS, hard_queues, nomerges: 0, compat: "" };
+        let mut bfq = Bfq::with_features(&setup, Features { peak_rate, ..Features::ALL });
+        for step in 0..120 {
+            let read = Rq { sectors: 1024, ..rq(1, step * 1024) };
+            bfq.rate.dispatched(&read, 1, Nanos::from_ms(5000 + step * 10));
+        }
+        assert_eq!(bfq.rate.is_measured(), peak_rate);
+    }
 }
