@@ -932,3 +932,21 @@ fn an_injected_request_took_the_time_since_the_last_end_or_since_the_device_was_
     rig.complete(&out);
     assert_eq!(rig.bfq.queue(rig.id(2)).owed_ns, 5 * MS as i64);
 }
+
+#[test]
+fn queues_that_exist_hold_as_many_requests_as_there_are_tags_from_a_change_on() {
+    const DEEPER: u16 = 600;
+    let mut rig = Rig::new(false);
+    rig.insert(rq(1, 0));
+    let first = rig.turn(MS);
+    assert_eq!((first.sector, rig.bfq.staged()), (0, 0));
+    rig.bfq.depth_changed(DEEPER);
+    rig.free = (0..DEEPER).rev().collect();
+    // Two clusters, which no buckets spread.
+    for n in 0..u64::from(DEEPER) {
+        rig.insert(rq(1, (n % 2) << 33 | n * 1009 % 4096));
+    }
+    let mut out = Vec::new();
+    rig.bfq.drain(&mut out, rig.now);
+    assert_eq!(out.len(), usize::from(DEEPER));
+}
