@@ -404,3 +404,15 @@ fn a_recorded_choice_against_the_order_is_the_first_of_a_batch() {
         [(5, 2), (6, 3), (7, 1)]
     );
 }
+
+#[test]
+fn after_a_recorded_choice_the_oldest_is_looked_at_behind_a_whole_batch() {
+    for level in ALL {
+        let mut bed = Bed::with(level, &[("fifo_batch", "3"), ("read_expire", "0")]);
+        bed.insert("A@100r B@200r C@300r D@400r E@500r F@600r G@700r H@800r");
+        assert_eq!([bed.next(), bed.next()], ["A", "B"], "{level:?}");
+        let now = bed.now;
+        bed.scheduler.take_out(SchedTag(4), now);
+        assert_eq!([bed.next(), bed.next(), bed.next()], ["F", "G", "C"], "{level:?}");
+    }
+}

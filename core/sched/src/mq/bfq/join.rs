@@ -370,17 +370,22 @@ mod tests {
         let (mut bfq, [from, to]) = queues();
         raise(&mut bfq, to);
         bfq.queue_mut(to).in_large_burst = true;
+        bfq.queue_mut(to).injection.limit = 5;
+        bfq.queue_mut(to).think.turn();
         bfq.queue_mut(to).references += 1;
         bfq.merge_queues(SubmitterId(0), from, to, NOW);
         bfq.leave_queue(SubmitterId(0), NOW);
         bfq.queue_mut(to).in_large_burst = false;
+        bfq.queue_mut(to).injection.limit = 0;
+        bfq.queue_mut(to).think.turn();
         bfq.queue_mut(to).sharing.judge(true, 1);
         bfq.contexts[1].sync_ioprio = IoPrio::new(weir_bio::Class::RealTime, 2);
         assert_eq!(bfq.part(SubmitterId(1), to, NOW), to);
         let queue = bfq.queue(to);
         assert_eq!((queue.owner, queue.level), (Some(SubmitterId(1)), 2));
         assert!(!queue.sharing.is_shared() && queue.sharing.is_settling(NOW));
-        assert!(queue.in_large_burst, "as it was before the other came");
+        let state = (queue.in_large_burst, queue.injection.limit, queue.think.is_short());
+        assert_eq!(state, (true, 5, false), "as it was before the other came");
         let entity = &bfq.forest[queue.entity];
         assert_eq!((entity.wanted_class, entity.wanted_base), (RT, 60));
     }

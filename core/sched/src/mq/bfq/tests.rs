@@ -464,12 +464,14 @@ fn a_process_that_is_gone_does_not_count_for_a_burst() {
         if gone {
             rig.bfq.context_ended(SubmitterId(7), rig.now);
         }
-        rig.insert(rq(8, 80_000));
-        rig.bfq.queue(rig.id(8)).in_large_burst
+        [8, 9].map(|context| {
+            rig.insert(rq(context, u64::from(context) * 10_000));
+            rig.bfq.queue(rig.id(context)).in_large_burst
+        })
     };
-    assert!(marked(false, true));
-    assert!(!marked(true, true));
-    assert!(!marked(true, false), "though its request is in the device");
+    assert_eq!(marked(false, true), [true, true]);
+    assert_eq!(marked(true, true), [false, true], "the ninth is the eighth of those that stay");
+    assert_eq!(marked(true, false), [false, true], "though its request is in the device");
 }
 
 #[test]

@@ -635,6 +635,14 @@ fn a_kind_with_more_queues_is_served_for_longer() {
     rig.insert(at_level(Class::BestEffort, 5, background(3, 90_000_000)));
     let ns = rig.cfq.workload_ns(group, Class::BestEffort, names::Kind::Async);
     assert_eq!(ns, 80 * MS, "two fifths of that");
+    let mut rig = Rig::new();
+    rig.insert(background(1, 1000));
+    for submitter in 2..=4 {
+        let at = u64::from(submitter) * 10_000_000;
+        rig.insert(at_level(Class::RealTime, 4, rq(submitter, at)));
+    }
+    let ns = rig.cfq.workload_ns(group, Class::BestEffort, names::Kind::Async);
+    assert_eq!(ns, 30 * MS, "two fifths of a quarter: one of all queues");
 }
 
 #[test]
@@ -877,4 +885,24 @@ fn a_queue_that_is_idled_for_waits_until_async_requests_have_left_the_device() {
     assert_eq!(rig.serve(), None);
     rig.complete(&write);
     assert_eq!(rig.serve(), Some(2));
+}
+
+#[test]
+fn a_queue_whose_process_is_gone_is_free_with_its_last_answer() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    let id = rig.queue_of(1);
+    let out = rig.dispatch().expect("a request");
+    rig.cfq.context_ended(SubmitterId(1), rig.now);
+    assert!(rig.cfq.free_queues.is_empty());
+    rig.complete(&out);
+    assert_eq!(rig.cfq.free_queues, [id]);
+}
+
+#[test]
+fn a_bio_that_is_offered_finds_a_wait_that_is_over_ended() {
+    let mut rig = idling_rig();
+    rig.later(9 * MS);
+    rig.cfq.merge(&rq(2, 50_000_000), rig.now);
+    assert_eq!((rig.cfq.wake_at(), rig.cfq.take_kicked()), (None, 1));
 }
