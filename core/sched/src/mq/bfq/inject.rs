@@ -327,6 +327,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_injected_counts_for_a_measurement_only_while_something_is_in_flight() {
+        for (in_flight, injected) in [(0, false), (1, true)] {
+            let limits = weir_bio::Limits::default();
+            let setup =
+                crate::Setup { limits, nr_requests: 64, hard_queues: 1, nomerges: 0, compat: "" };
+            let mut bfq = Bfq::new(&setup);
+            let id = bfq.own_queue(SubmitterId(0), weir_bio::IoPrio::NONE, Nanos(0));
+            bfq.queue_mut(id).injection = known(1, 5);
+            bfq.sample.injected = true;
+            (bfq.in_service, bfq.in_flight) = (Some(id), in_flight);
+            bfq.begin_sample(id, Nanos(10 * MS));
+            assert!(bfq.sample.is_arriving());
+            assert_eq!(bfq.sample.injected, injected, "{in_flight} in flight");
+        }
+    }
+
+    #[test]
     fn nothing_is_measured_beside_others_before_a_baseline_nor_right_after_a_decrease() {
         let table = [
             (known(1, 0), 0, false, 10 * MS, true),

@@ -501,5 +501,13 @@ mod tests {
             assert_eq!(target.is_some(), due, "{after} ns after");
             assert_eq!(bfq.contexts[0].stable_target.is_none(), due, "it is decided once");
         }
+        // One that has another level by then.
+        let (mut bfq, [a, b]) = queues();
+        bfq.tunables().set("slice_idle", "0").expect("a tunable");
+        (0..32).for_each(|_| bfq.queue_mut(a).seeks.note(true));
+        bfq.queue_mut(b).references += 1;
+        bfq.queue_mut(b).level = 3;
+        bfq.contexts[0].stable_target = Some(b);
+        assert_eq!(bfq.stable_target_due(SubmitterId(0), a, NOW + DECIDE_AFTER_NS), None);
     }
 }

@@ -593,4 +593,19 @@ mod tests {
             assert_eq!(stamps, (start, start.wrapping_add(virtual_span(8192, weight))));
         }
     }
+
+    #[test]
+    fn the_idle_class_is_chosen_once_when_it_had_nothing_for_200_ms() {
+        const MS: u64 = 1_000_000;
+        let mut forest = Forest::new();
+        let busy = leaf(&mut forest, 0, LevelId::ROOT, 40);
+        let idle = forest.add(Kind::Queue(QueueId(1)), LevelId::ROOT, IDLE, 10);
+        forest.activate(idle, 8192, false);
+        for (at, chosen) in
+            [(200 * MS - 1, busy), (200 * MS, idle), (200 * MS, busy), (400 * MS, idle)]
+        {
+            assert_eq!(forest.select(at), Some(chosen), "at {at} ns");
+            forest.expire(chosen, Some(8192));
+        }
+    }
 }

@@ -205,6 +205,20 @@ mod tests {
     }
 
     #[test]
+    fn a_window_is_followed_by_another_if_a_domain_fared_ill() {
+        const MS: u64 = 1_000_000;
+        // Two milliseconds are the target of reads.
+        for (reads, again) in [(&[3][..], true), (&[3, 1], false), (&[3, 1, 3], true)] {
+            let (targets, mut tokens) = (Targets::new(), tokens([256, 128, 64]));
+            let mut windows = Windows::new();
+            reads.iter().for_each(|ms| windows.sample(READ, ms * MS, &targets, Nanos(0)));
+            assert_eq!(windows.timer(), Some(Nanos(ALARM_NS)));
+            windows.evaluate(&targets, &mut tokens, Nanos(ALARM_NS));
+            assert_eq!(windows.timer(), again.then_some(Nanos(ALARM_NS + WATCH_NS)), "{reads:?}");
+        }
+    }
+
+    #[test]
     fn depths_stay_between_one_and_their_most() {
         let mut tokens = tokens([1, 128, 1]);
         adjust(READ, Some(Great), Some(Awful), &mut tokens);

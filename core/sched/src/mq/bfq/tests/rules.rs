@@ -564,3 +564,148 @@ fn the_rate_is_estimated_only_with_that_feature() {
         assert_eq!(bfq.rate.is_measured(), peak_rate);
     }
 }
+
+#[test]
+fn a_slot_begins_with_what_its_first_request_needs() {
+    let mut rig = Rig::new(true);
+    rig.insert(Rq { sectors: 100, ..rq(1, 1000) });
+    rig.entity(1).budget = 10;
+    rig.dispatch().expect("a request");
+    assert_eq!((rig.entity(1).budget, last_reason(&rig)), (100, None));
+}
+
+#[test]
+fn a_seeky_slot_that_ends_by_time_is_charged_for_that_with_a_third_of_its_budget_left() {
+    // 124 of 125 ms are 16,252 of 16,384 sectors.
+    for (service, charged) in [(16_000, 16_252), (16_001, 16_001)] {
+        let mut rig = seeky(true);
+        rig.dispatch().expect("a request");
+        (rig.entity(1).budget, rig.entity(1).service) = (24_000, service);
+        rig.later(124 * MS);
+        rig.bfq.expire(rig.id(1), Expiry::BudgetTimeout, rig.now, false);
+        assert_eq!(rig.bfq.last_slot.map(|(_, service, _)| service), Some(charged));
+    }
+}
+
+#[test]
+fn the_most_follows_a_rate_that_an_answer_ended() {
+    let mut rig = Rig::new(true);
+    rig.bfq.budgets_assigned = 200;
+    let start = rig.now;
+    rig.bfq.rate.completed(start);
+    for step in 0..40 {
+        rig.bfq.rate.dispatched(&rq(1, step * 8), 1, start + step * 10 * MS);
+    }
+    rig.later(400 * MS);
+    rig.insert(rq(1, 320));
+    rig.turn(MS);
+    assert!(rig.bfq.rate.is_measured());
+    assert_eq!(rig.bfq.max_budget, rig.bfq.rate.sectors_within(124 * MS));
+}
+
+#[test]
+fn a_queue_counts_for_symmetry_until_its_last_request_has_ended() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    let id = rig.id(1);
+    let out = rig.dispatch().expect("a request");
+    rig.bfq.expire(id, Expiry::NoMoreRequests, rig.now, false);
+    assert_eq!((rig.bfq.queue(id).counted, rig.bfq.queue(id).pending), (Some(4), true));
+    rig.complete(&out);
+    assert_eq!((rig.bfq.queue(id).counted, rig.bfq.queue(id).pending), (None, false));
+}
+
+#[test]
+fn a_queue_that_returns_after_a_long_pause_has_no_mark_of_a_burst_any_more() {
+    for (ms, marked) in [(9_000, true), (11_000, false)] {
+        let mut rig = Rig::new(true);
+        rig.insert(rq(1, 1000));
+        rig.turn(MS);
+        let id = rig.id(1);
+        rig.bfq.queue_mut(id).in_large_burst = true;
+        rig.later(ms * MS);
+        rig.bfq.on_timer(rig.now);
+        rig.insert(rq(1, 2000));
+        assert_eq!(rig.bfq.queue(id).in_large_burst, marked, "after {ms} ms");
+    }
+}
+
+#[test]
+fn as_many_tags_as_the_depth_that_was_set_last_are_known() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    rig.turn(MS);
+    rig.bfq.depth_changed(2 * TAGS);
+    rig.free = (0..2 * TAGS).rev().collect();
+    for step in 0..u64::from(2 * TAGS) {
+        rig.insert(rq(1, 2000 + step * 1000));
+    }
+    let mut out = Vec::new();
+    rig.bfq.drain(&mut out, rig.now);
+    assert_eq!(out.len(), usize::from(2 * TAGS));
+    out.iter().for_each(|rq| rig.complete(rq));
+}
+
+#[test]
+fn a_request_that_grew_is_found_by_its_new_end() {
+    let mut rig = Rig::with(true, 0);
+    let grown = rig.insert(rq(1, 1000));
+    let other = rig.insert(rq(1, 9000));
+    assert_eq!(rig.bfq.merge(&rq(1, 1008), rig.now), Merge::Back(grown));
+    assert_eq!(rig.bfq.merge(&rq(1, 9008), rig.now), Merge::Back(other));
+    assert_eq!(rig.bfq.last_merge, Some(other));
+    assert_eq!(rig.bfq.merge(&rq(1, 1016), rig.now), Merge::Back(grown));
+}
+
+#[test]
+fn the_async_queue_of_a_process_is_that_of_its_last_priority() {
+    let mut rig = Rig::new(true);
+    let at = |level: u8, rq: Rq| Rq { ioprio: IoPrio::new(Class::BestEffort, level), ..rq };
+    let tag = rig.insert(at(2, Rq { op: Op::Write, ..rq(2, 9000) }));
+    let queue = rig.bfq.owner(tag).queue;
+    for (level, own) in [(3, None), (2, Some(queue))] {
+        rig.insert(at(level, rq(1, 1000 * u64::from(level))));
+        assert_eq!(rig.bfq.own_async_queue(SubmitterId(1)), own);
+    }
+}
+
+#[test]
+fn a_run_takes_out_of_the_merge_cache_what_it_serves_and_nothing_else() {
+    for (max, kept) in [(2, true), (99, false)] {
+        let mut rig = Rig::with(false, 0);
+        rig.bfq.decide_queueing(Some(true));
+        for step in 0..4 {
+            rig.insert(rq(1, 1000 + step * 1000));
+        }
+        rig.dispatch().expect("a request");
+        let cached = rig.insert(rq(1, 90_000));
+        assert_eq!(rig.bfq.last_merge, Some(cached));
+        assert!(rig.bfq.serve_run(max, rig.now, &mut Vec::new()) >= 2);
+        assert_eq!(rig.bfq.last_merge, kept.then_some(cached));
+    }
+}
+
+#[test]
+fn real_time_preempts_a_group_though_that_has_others_to_serve() {
+    for (class, preempts) in [(Class::RealTime, true), (Class::Idle, false)] {
+        let mut rig = Rig::new(true);
+        for context in [1, 2] {
+            rig.insert(Rq { group: GroupId(7), ..rq(context, 1000 * u64::from(context)) });
+        }
+        rig.dispatch().expect("a request");
+        rig.insert(Rq { ioprio: IoPrio::new(class, 4), ..rq(3, 90_000) });
+        assert_eq!(last_reason(&rig), preempts.then_some(Expiry::Preempted));
+    }
+}
+
+#[test]
+fn a_wait_that_is_over_lets_every_request_ask_for_its_tag() {
+    let mut rig = Rig::new(false);
+    rig.bfq.decide_queueing(Some(true));
+    rig.insert(rq(1, 1000));
+    rig.turn(MS);
+    let due = rig.bfq.wake_at().expect("it is waited for");
+    let rule = |at: Nanos| rig.bfq.depth_rule(&[rq(1, 5000)], at);
+    assert_eq!(rule(due), DepthRule::Free);
+    assert_eq!(rule(due + 1), DepthRule::Each);
+}
