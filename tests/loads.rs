@@ -90,7 +90,8 @@ fn a_job_file_means_to_weir_what_it_means_to_fio() {
     fio.args(["--output-format=json", "jobs.fio"]).current_dir(folder.path());
     let theirs = Running::start(fio).succeed().stdout;
     let theirs = parse(&theirs[theirs.find('{').expect("an object")..]);
-    let ours = parse(&told(&folder, &["bench", "jobs.fio", "--json", "--quiet"]));
+    let ours = ["bench", "jobs.fio", "--json", "--quiet", "--destroy"];
+    let ours = parse(&told(&folder, &ours));
     let their = |name: &str, op: &str, field: &str| -> u64 {
         let jobs = theirs["jobs"].as_array().expect("jobs").iter();
         let mine = jobs.filter(|job| job["jobname"] == name);

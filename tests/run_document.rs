@@ -7,6 +7,7 @@ mod daemon;
 
 use std::fs::File;
 use std::io::{Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -98,6 +99,8 @@ type Row = (&'static str, Value, Vec<(&'static str, Value)>);
 #[track_caller]
 fn expect_each_to_count(base: &RunSpec, prefix: &str, rows: Vec<Row>) {
     let folder = Folder::new();
+    let notes = File::create(folder.near("notes.img")).expect("a file");
+    notes.set_len(65 << 20).and_then(|()| notes.write_all_at(b"of others", 0)).expect("notes");
     let base = value(base);
     let with = |base: &Value, path: &str, new: &Value| {
         let mut varied = base.clone();
@@ -136,6 +139,11 @@ fn each_field_of_a_stream_changes_what_the_run_does() {
         ("runtime", time(1), vec![(".time_based", json!(true))]),
         ("ramp", json!({"secs": 600, "nanos": 0}), vec![]),
         ("seed", json!(7), vec![]),
+        (
+            "destroy",
+            json!(true),
+            vec![("target", json!("file:notes.img")), (".direction", json!("write"))],
+        ),
         ("notes", json!(["a note"]), vec![]),
         ("command", json!(["weir", "compare"]), vec![]),
         (".name", json!("other"), vec![]),
@@ -183,6 +191,7 @@ fn each_field_of_transactions_changes_what_the_run_does() {
         ("runtime", json!(null), vec![]),
         ("ramp", json!({"secs": 0, "nanos": 1}), vec![]),
         ("seed", json!(7), vec![]),
+        ("destroy", json!(true), vec![(".data", json!(["file:notes.img"]))]),
         ("notes", json!(["a note"]), vec![]),
         ("command", json!(["weir", "compare"]), vec![]),
         (".users", json!(3), vec![]),
