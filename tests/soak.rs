@@ -186,7 +186,7 @@ fn verified(soak: &Soak, way: Way, noise: &mut Noise) -> Command {
         }
         Way::Tls => {
             let mut bench = weir(&soak.folder);
-            bench.args(["bench", "--quiet", "--rw", "randrw", "--bsrange", "512-64k"]);
+            bench.args(["bench", "--quiet", "--destroy", "--rw", "randrw", "--bsrange", "512-64k"]);
             bench.args(["--iodepth", "16", "--size", "8M"]);
             bench.args(["--verify", "crc32c", "--rate_iops", "1000", "--offset"]);
             bench.arg(format!("{}M", way.start_mib()));
@@ -286,7 +286,7 @@ fn victim(soak: &Soak, way: Way, noise: &mut Noise) -> Command {
     match way {
         // Its jobs are threads, which end with it.
         Way::Plain => client.args(["--name=victim", "--ioengine=nbd", "--thread"]),
-        Way::Tls => client.args(["bench", "--quiet"]),
+        Way::Tls => client.args(["bench", "--quiet", "--destroy"]),
     };
     client.args(["--rw=randrw", "--bs=64k", "--iodepth=32", "--size=8m", "--rate_iops=2000"]);
     client.args(["--time_based", "--runtime=600s"]).arg(format!("--offset={at}m"));

@@ -239,7 +239,7 @@ impl Job<'_> {
             return self.fio(job);
         }
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let said = said(weir.args(["bench", "--json", "--quiet"]).arg(job));
+        let said = said(weir.args(["bench", "--json", "--quiet", "--destroy"]).arg(job));
         Outcome {
             iops: number(&said["iops"]),
             latency_us: number(&said["latency_ns"]["mean"]) / 1000.0,
