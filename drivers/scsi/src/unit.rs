@@ -399,9 +399,13 @@ impl UnitShared {
             Notice::LunGone => self.wish(Wish::Luns, "the target has no such logical unit now"),
             // The port sees to all units of the target, and reads the access state anew.
             Notice::TaskSetFull | Notice::AccessStateChanged | Notice::OtherAttention => {}
-            // Its mode pages may have their defaults again. Each session begins so, and that is no
-            // news for the log.
-            Notice::WasReset => _ = self.leave_wish(Wish::Pages),
+            // Its mode pages may have their defaults again, and so a cache that it had not before.
+            // Each session begins so, and that is no news for the log.
+            Notice::WasReset => {
+                if !self.disk_limits().volatile_cache {
+                    self.leave_wish(Wish::Pages);
+                }
+            }
             Notice::UnmapRefused => self.turn_off("UNMAP", |facts| facts.disk.unmap_refused = true),
             Notice::WriteSameRefused => self.turn_off("WRITE SAME", |facts| {
                 (facts.disk.write_same_10, facts.disk.write_same_16) = (false, false);

@@ -114,19 +114,22 @@ fn a_unit_whose_cache_was_turned_on_says_so_and_is_flushed_once_it_was_asked() {
 }
 
 #[test]
-fn a_unit_that_was_reset_is_asked_for_its_cache_again() {
-    let script = Script::new(adapter());
-    let mut bench = Bench::new(&script);
-    let heard = heard(&bench);
-    attention(&script, AdditionalSense::POWER_ON_OR_RESET_OCCURRED);
-    assert_eq!(bench.read_once(), [(1, Status::Ok)]);
-    assert_eq!(heard.load(Ordering::SeqCst), 1);
-    // Who listens later hears of it, until it is asked.
-    let later = self::heard(&bench);
-    assert_eq!(later.load(Ordering::SeqCst), 1);
-    bench.units[0].device.enlarge(0).expect("a size");
-    assert_eq!(self::heard(&bench).load(Ordering::SeqCst), 0);
-    bench.end();
+fn a_unit_without_a_cache_that_was_reset_is_asked_for_one() {
+    for write_cache in [false, true] {
+        let script = Script::new(adapter());
+        script.state().disks.insert(Lun::ZERO, Disk { write_cache, ..Disk::default() });
+        let mut bench = Bench::new(&script);
+        let heard = heard(&bench);
+        attention(&script, AdditionalSense::POWER_ON_OR_RESET_OCCURRED);
+        assert_eq!(bench.read_once(), [(1, Status::Ok)]);
+        assert_eq!(heard.load(Ordering::SeqCst), u32::from(!write_cache));
+        // Who listens later hears of it, until it is asked.
+        let later = self::heard(&bench);
+        assert_eq!(later.load(Ordering::SeqCst), u32::from(!write_cache));
+        bench.units[0].device.enlarge(0).expect("a size");
+        assert_eq!(self::heard(&bench).load(Ordering::SeqCst), 0);
+        bench.end();
+    }
 }
 
 #[test]
