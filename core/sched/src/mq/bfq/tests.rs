@@ -946,7 +946,7 @@ fn queues_that_exist_hold_as_many_requests_as_there_are_tags_from_a_change_on() 
     rig.free = (0..DEEPER).rev().collect();
     // Two clusters, which no buckets spread.
     for n in 0..u64::from(DEEPER) {
-        rig.insert(rq(1, (n % 2) << 33 | n * 1009 % 4096));
+        rig.insert(rq(1, ((n % 2) << 33) | (n * 1009 % 4096)));
     }
     let mut out = Vec::new();
     rig.bfq.drain(&mut out, rig.now);
