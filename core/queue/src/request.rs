@@ -53,24 +53,31 @@ pub(crate) enum State {
 }
 
 /// One bio on its way through the layer, with those merged into it.
+///
+/// Two lines of memory with the link of its claim, and laid out by hand: where submitter and lane
+/// are threads of two CPUs, each line travels there and back.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Request {
     pub(crate) rq: Rq,
-    pub(crate) data: Data,
     merged: Option<Box<Merged>>,
-    pub(crate) cookie: u64,
-    pub(crate) accepted_at: Nanos,
-    pub(crate) issued_at: Nanos,
-    pub(crate) done_at: Nanos,
-    /// Which split this is a part of, [`Request::WHOLE`] if none.
-    pub(crate) split: u32,
     pub(crate) flush_step: FlushStep,
     pub(crate) state: State,
     pub(crate) status: Status,
-    /// Merged into another: it is no request of its own in the statistics.
-    pub(crate) absorbed: bool,
     /// The counts it is in until it has ended.
     pub(crate) counted: Counted,
+    /// Merged into another: it is no request of its own in the statistics.
+    pub(crate) absorbed: bool,
+
+    pub(crate) data: Data,
+    pub(crate) accepted_at: Nanos,
+    pub(crate) issued_at: Nanos,
+    /// When it ended. Of one that the driver handed back, until then: when the driver first had it,
+    /// for its time goes on.
+    pub(crate) done_at: Nanos,
+    pub(crate) cookie: u64,
+    /// Which split this is a part of, [`Request::WHOLE`] if none.
+    pub(crate) split: u32,
     /// It would have had to wait for a scheduler's tag or a fence, and may not: it never was a
     /// request.
     pub(crate) refused: bool,
@@ -78,9 +85,9 @@ pub struct Request {
     pub(crate) charged: bool,
     /// The driver has had it and handed it back, to be sent again.
     pub(crate) handed_back: bool,
-    /// When it was issued first, if it was handed back since: its time goes on.
-    pub(crate) begun_at: Nanos,
 }
+
+const _: () = assert!(size_of::<Request>() + size_of::<usize>() <= 128);
 
 /// The counts that a request is in, a bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +178,6 @@ impl Request {
             refused: false,
             charged: false,
             handed_back: false,
-            begun_at: Nanos::ZERO,
         }
     }
 
@@ -345,13 +351,13 @@ impl Request {
     /// The driver has handed it back.
     #[cold]
     pub(crate) fn hand_back(&mut self) {
-        self.begun_at = self.begun_at();
+        self.done_at = self.begun_at();
         self.handed_back = true;
     }
 
     /// When a driver first had it.
     pub(crate) fn begun_at(&self) -> Nanos {
-        if self.handed_back { self.begun_at } else { self.issued_at }
+        if self.handed_back { self.done_at } else { self.issued_at }
     }
 
     fn take_merged(&mut self) -> (Vec<RequestClaim>, Vec<RequestClaim>) {

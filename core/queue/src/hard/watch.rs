@@ -118,7 +118,7 @@ impl HardQueue {
             let delayed = self.delayed.iter_mut().map(|(_, claim)| claim);
             let waiting = self.dispatch.iter_mut().chain(delayed).chain(&mut self.watch.held);
             for claim in waiting.filter(|claim| claim.handed_back) {
-                claim.begun_at = (claim.begun_at + now.since(since)).min(now);
+                claim.done_at = (claim.begun_at() + now.since(since)).min(now);
             }
         }
     }
@@ -244,8 +244,8 @@ impl HardQueue {
             } else {
                 if claim.handed_back {
                     // The other lane's clock knows nothing of outages here.
-                    let passed = self.watch.driven.passed(claim.begun_at, now);
-                    claim.begun_at = Nanos(now.0.saturating_sub(passed));
+                    let passed = self.watch.driven.passed(claim.begun_at(), now);
+                    claim.done_at = Nanos(now.0.saturating_sub(passed));
                 }
                 out.push(claim);
             }
