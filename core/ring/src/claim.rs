@@ -4,7 +4,7 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
-use crate::sync::UnsafeCell;
+use crate::sync::{LINE, UnsafeCell, fetch_to_write};
 
 /// The exclusive hold on a slot. Where it goes, the right to touch the slot goes.
 #[derive(Debug)]
@@ -23,6 +23,18 @@ impl<T> Claim<T> {
     /// A new slot around `value`. Slots are pooled by their owner; this is the slow path.
     pub fn new(value: T) -> Claim<T> {
         Claim(Box::new(Slot { next: UnsafeCell::new(ptr::null_mut()), value }))
+    }
+}
+
+impl<T> Claim<T> {
+    /// Brings the slot nearer, to be written, while its holder does something else: another CPU has
+    /// it.
+    #[inline]
+    pub fn fetch(&self) {
+        let slot: *const Slot<T> = &raw const *self.0;
+        for line in (0..size_of::<Slot<T>>()).step_by(LINE) {
+            fetch_to_write(slot.wrapping_byte_add(line));
+        }
     }
 }
 

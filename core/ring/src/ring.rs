@@ -7,10 +7,7 @@
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use crate::sync::{Alone, Arc, AtomicUsize, Ordering, UnsafeCell, fetch, fetch_to_write};
-
-/// Bytes that one CPU fetches from another at once.
-const LINE: usize = 64;
+use crate::sync::{Alone, Arc, AtomicUsize, LINE, Ordering, UnsafeCell, fetch, fetch_to_write};
 
 struct Shared<T> {
     /// Items published, ever; written by the producer.

@@ -27,6 +27,9 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
+/// Bytes that one CPU fetches from another at once.
+pub(crate) const LINE: usize = 64;
+
 /// Has the CPU bring the line at `place` nearer, to read it, while it does something else.
 #[inline]
 pub(crate) fn fetch<T>(place: *const T) {

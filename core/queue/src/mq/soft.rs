@@ -21,8 +21,9 @@ const LOOK_BACK: usize = 8;
 #[derive(Default)]
 pub(crate) struct Soft {
     contexts: Vec<Option<Context>>,
-    /// A bit for each context that may hold something.
+    /// A bit for each context that may hold something, and how many are set.
     active: Vec<u64>,
+    active_count: usize,
     cursor: usize,
 }
 
@@ -30,7 +31,7 @@ struct Context {
     ring: Consumer<RequestClaim>,
     staged: VecDeque<Waiting>,
     /// Those that came from the ring and are not staged yet; kept for its memory.
-    arrived: Vec<Waiting>,
+    arrived: Vec<RequestClaim>,
 }
 
 /// A request without a tag, and where it lies: its slot, which says so too, is in the cache of its
@@ -70,7 +71,7 @@ impl Soft {
         assert!(self.is_empty(), "a submitter left requests behind");
         self.contexts.clear();
         self.active.clear();
-        self.cursor = 0;
+        (self.active_count, self.cursor) = (0, 0);
     }
 
     /// Something of this context was published.
@@ -78,8 +79,35 @@ impl Soft {
     pub(crate) fn mark(&mut self, context: usize) {
         // A mark may overtake the message that attaches its context; attaching marks it as well.
         if matches!(self.contexts.get(context), Some(Some(_))) {
-            self.active[context / 64] |= 1 << (context % 64);
+            let (word, bit) = (&mut self.active[context / 64], 1 << (context % 64));
+            self.active_count += usize::from(*word & bit == 0);
+            *word |= bit;
         }
+    }
+
+    /// This context has nothing more.
+    #[inline]
+    fn unmark(&mut self, context: usize) {
+        self.active[context / 64] &= !(1 << (context % 64));
+        self.active_count -= 1;
+    }
+
+    /// One of each active context until there are `max`, apart from the way of one submitter alone.
+    #[inline(never)]
+    fn give_in_turn(&mut self, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
+        let mut left = max;
+        while left > 0 {
+            let Some(context) = self.next_active(self.cursor) else { break };
+            self.cursor = context + 1;
+            match self.contexts[context].as_mut().and_then(Context::next) {
+                Some(claim) => {
+                    left -= 1;
+                    sink(claim);
+                }
+                None => self.unmark(context),
+            }
+        }
+        max - left
     }
 
     /// The first active context from `from` on, going round.
@@ -101,13 +129,6 @@ impl Soft {
             }
         }
         None
-    }
-
-    /// Whether another context than this one may hold something.
-    #[inline]
-    fn is_shared(&self, context: usize) -> bool {
-        let own = |word| if word == context / 64 { 1 << (context % 64) } else { 0 };
-        self.active.iter().enumerate().any(|(word, bits)| bits & !own(word) != 0)
     }
 
     /// Empties the rings into the staged lists, merging on the way, because the lane cannot take
@@ -167,8 +188,11 @@ impl Source for Soft {
         let mut left = max;
         while left > 0 {
             let Some(context) = self.next_active(if busy { self.cursor } else { 0 }) else { break };
-            // One alone has its turn again and again.
-            let wanted = if busy && self.is_shared(context) { 1 } else { left };
+            if busy && self.active_count > 1 {
+                left -= self.give_in_turn(left, sink);
+                break;
+            }
+            let wanted = left;
             let given = match &mut self.contexts[context] {
                 Some(context) => context.give(wanted, sink),
                 None => 0,
@@ -176,7 +200,7 @@ impl Source for Soft {
             left -= given;
             self.cursor = context + 1;
             if given < wanted {
-                self.active[context / 64] &= !(1 << (context % 64));
+                self.unmark(context);
             }
         }
         max - left
@@ -186,6 +210,19 @@ impl Source for Soft {
 impl Context {
     fn count(&self) -> usize {
         self.staged.len() + self.ring.count()
+    }
+
+    /// The oldest that waits.
+    #[inline]
+    fn next(&mut self) -> Option<RequestClaim> {
+        match self.staged.pop_front() {
+            Some(waiting) => Some(waiting.claim),
+            None => {
+                let claim = self.ring.pop();
+                self.ring.release();
+                claim
+            }
+        }
     }
 
     #[inline]
@@ -207,13 +244,17 @@ impl Context {
     }
 
     fn stage(&mut self, limits: &Limits, nomerges: u8, lane: u16, now: Nanos, sink: impl Sink) {
-        // All are looked at before anything is done with one, so that several slots are on their
-        // way from the other CPU at a time.
+        // All are asked for before anything is done with one, so that the slots are on their way
+        // from the other CPU together.
         let Context { ring, arrived, .. } = self;
-        while ring.pop_each(usize::MAX, |claim| arrived.push(Waiting::of(claim))) > 0 {}
+        let mut arrive = |claim: RequestClaim| {
+            claim.fetch();
+            arrived.push(claim);
+        };
+        while ring.pop_each(usize::MAX, &mut arrive) > 0 {}
         let mut arrived = std::mem::take(arrived);
-        for waiting in arrived.drain(..) {
-            self.stage_one(waiting, limits, nomerges, lane, now, sink);
+        for claim in arrived.drain(..) {
+            self.stage_one(Waiting::of(claim), limits, nomerges, lane, now, sink);
         }
         self.arrived = arrived;
     }
