@@ -11,9 +11,11 @@ pub(crate) enum Spent {
     User,
     /// In the system.
     System,
+    /// In nothing that is counted: the processor is taken away.
+    Lost,
 }
 
-/// A processor's time by what it was spent on, ns.
+/// Processors' time by what it was spent on, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
     /// In processes.
@@ -22,6 +24,8 @@ pub struct CpuTime {
     pub system: u64,
     /// Waiting for locks.
     pub spin: u64,
+    /// Taken away.
+    pub lost: u64,
 }
 
 impl CpuTime {
@@ -29,6 +33,7 @@ impl CpuTime {
         match spent {
             Spent::User => &mut self.user,
             Spent::System => &mut self.system,
+            Spent::Lost => &mut self.lost,
         }
     }
 }
@@ -42,14 +47,22 @@ pub(crate) enum Step {
     Take(usize),
     /// Lets go of it.
     Free(usize),
+    /// Fetches so many cache lines from where the lock was before, if not here.
+    Fetch(u64),
+    /// Works with a lock held, so long on average.
+    Hold { lock: usize, ns: u64 },
+    /// The process asks for what it has made up.
+    Begin(usize),
+    /// The process has back what has ended.
+    Return(usize),
     /// The process hands in what it has made up.
     HandIn(usize),
-    /// Turns a lane.
-    Turn(usize),
+    /// Turns a lane, under the lock of its queue or without.
+    Turn { lane: usize, locked: bool },
     /// The commands that a lane has sent begin on the disk.
     Start(usize),
-    /// Those submitters that have been told are.
-    Tell,
+    /// Processes hear of what has ended in this lane.
+    Tell(usize),
     /// The process has nothing to do until it is told.
     Sleep(usize),
 }
@@ -81,8 +94,10 @@ pub(crate) struct Cpu {
     pub(crate) epoch: u32,
     /// Locks it holds: it takes no interrupt meanwhile.
     pub(crate) holds: u32,
-    /// Since when it waits for a lock.
-    pub(crate) waits: Option<Nanos>,
+    /// What a cache line takes from where the lock was that it took last, if not here, ns.
+    pub(crate) far: u64,
+    /// It waits for a lock.
+    pub(crate) waits: bool,
     pub(crate) rests: bool,
     pub(crate) time: CpuTime,
 }
@@ -101,7 +116,7 @@ impl Cpu {
 
     /// What it computes is put off, so that it can take an interrupt. `false`: not now.
     pub(crate) fn put_off(&mut self, now: Nanos, least: u64) -> bool {
-        let Some(Running { until, spent }) = self.running else { return self.waits.is_none() };
+        let Some(Running { until, spent }) = self.running else { return !self.waits };
         let rest = until.since(now);
         if self.holds > 0 || !self.taken.is_empty() || rest < least {
             return false;

@@ -8,7 +8,7 @@ use crate::cpu::{Running, Spent, Step};
 use crate::heard::Heard;
 use crate::host::Host;
 use crate::lock::Grant;
-use crate::profile::Path;
+use crate::profile::{Path, SharedQueue};
 
 /// What is shorter is not interrupted, ns.
 const SHORT: u64 = 500;
@@ -18,14 +18,11 @@ impl Host {
     pub(crate) fn drive(&mut self, cpu: usize) {
         loop {
             let at = &mut self.cpus[cpu];
-            if at.running.is_some() || at.waits.is_some() {
+            if at.running.is_some() || at.waits {
                 return;
             }
-            if at.taken.is_empty()
-                && at.holds == 0
-                && let Some(lane) = at.interrupts.pop_front()
-            {
-                self.take_interrupt(cpu, lane);
+            if at.taken.is_empty() && at.holds == 0 && !at.interrupts.is_empty() {
+                self.take_interrupt(cpu);
             }
             let at = &mut self.cpus[cpu];
             let in_interrupt = !at.taken.is_empty();
@@ -43,22 +40,32 @@ impl Host {
                         return;
                     }
                 }
-                Step::Take(lock) => match self.locks[lock].take(cpu) {
+                Step::Take(lock) => match self.try_take(cpu, lock) {
                     Some(grant) => {
                         let ns = self.hand_over(cpu, grant);
                         self.cpus[cpu].holds += 1;
                         self.cpus[cpu].put_first(in_interrupt, &[system(ns)]);
                     }
                     None => {
-                        self.cpus[cpu].waits = Some(self.agenda.now());
+                        self.cpus[cpu].waits = true;
                         return;
                     }
                 },
+                Step::Hold { lock, ns } => {
+                    let ns = self.held(lock, ns);
+                    self.cpus[cpu].put_first(in_interrupt, &[system(ns)]);
+                }
+                Step::Fetch(lines) => {
+                    let ns = lines * std::mem::take(&mut self.cpus[cpu].far);
+                    self.cpus[cpu].put_first(in_interrupt, &[system(ns)]);
+                }
                 Step::Free(lock) => self.free(cpu, lock),
+                Step::Begin(process) => self.processes[process].begin(self.agenda.now()),
+                Step::Return(process) => self.count(process),
                 Step::HandIn(process) => self.hand_in(cpu, process),
-                Step::Turn(lane) => self.turn(cpu, lane, in_interrupt),
+                Step::Turn { lane, locked } => self.turn(cpu, lane, locked, in_interrupt),
                 Step::Start(lane) => self.start(lane),
-                Step::Tell => self.tell(cpu, in_interrupt),
+                Step::Tell(lane) => self.tell(cpu, lane, in_interrupt),
                 Step::Sleep(process) => self.sleep(cpu, process),
             }
         }
@@ -77,23 +84,37 @@ impl Host {
         false
     }
 
+    fn try_take(&mut self, cpu: usize, lock: usize) -> Option<Grant> {
+        let (now, spinners) = (self.agenda.now(), self.profile.lock.spinners);
+        self.locks[lock].take(cpu, spinners, now)
+    }
+
     /// What it takes until a processor has a lock and what that protects.
-    fn hand_over(&self, cpu: usize, grant: Grant) -> u64 {
-        let price = &self.profile.lock;
+    fn hand_over(&mut self, cpu: usize, grant: Grant) -> u64 {
+        let price = self.profile.lock;
         let Some(from) = grant.from.filter(|from| *from != cpu) else { return price.near };
-        let machine = &self.profile.machine;
+        let machine = self.profile.machine;
         let near = self.cpus[from].socket == self.cpus[cpu].socket;
         let line = if near { machine.line } else { machine.far_line };
-        price.near + price.lines * line + price.crowd * grant.waiting as u64
+        self.cpus[cpu].far = line;
+        price.near + price.lines * line
+    }
+
+    /// How long a section takes: at random up to twice its mean, and longer in a crowd.
+    fn held(&mut self, lock: usize, mean: u64) -> u64 {
+        let price = self.profile.lock;
+        let crowd = self.locks[lock].waiting().saturating_sub(price.crowd_from);
+        let ns = self.prng.below(2 * mean + 1);
+        ns + ns * price.crowd * crowd / 100
     }
 
     fn free(&mut self, cpu: usize, lock: usize) {
         self.cpus[cpu].holds -= 1;
-        let Some((next, grant)) = self.locks[lock].free(cpu) else { return };
-        let (now, ns) = (self.agenda.now(), self.hand_over(next, grant));
+        let (now, spinners) = (self.agenda.now(), self.profile.lock.spinners);
+        let Some((next, grant)) = self.locks[lock].free(cpu, spinners, now) else { return };
+        let ns = self.hand_over(next, grant);
         let at = &mut self.cpus[next];
-        let since = at.waits.take().expect("it waits for the lock");
-        at.time.spin += now.since(since);
+        at.waits = false;
         at.time.system += ns;
         at.holds += 1;
         let until = now + ns;
@@ -115,13 +136,16 @@ impl Host {
         }
     }
 
-    fn take_interrupt(&mut self, cpu: usize, lane: usize) {
-        let mut steps = vec![system(self.profile.path.interrupt)];
-        if std::mem::take(&mut self.cpus[cpu].rests) {
-            steps.insert(0, system(self.profile.machine.idle_exit));
+    /// One interrupt for all lanes that have something.
+    fn take_interrupt(&mut self, cpu: usize) {
+        let idle_exit = self.profile.machine.idle_exit;
+        let at = &mut self.cpus[cpu];
+        if std::mem::take(&mut at.rests) {
+            at.taken.push_back(system(idle_exit));
         }
-        self.visit(lane, &mut steps);
-        self.cpus[cpu].taken.extend(steps);
+        at.taken.push_back(system(self.profile.path.interrupt));
+        let lanes = at.interrupts.drain(..);
+        at.taken.extend(lanes.map(|lane| Step::Turn { lane, locked: false }));
     }
 
     /// Turns a lane, under the lock of its queue if it has one.
@@ -129,7 +153,7 @@ impl Host {
         if self.deals {
             steps.push(Step::Take(self.lanes[lane].mutex));
         }
-        steps.push(Step::Turn(lane));
+        steps.push(Step::Turn { lane, locked: self.deals });
     }
 
     /// The processor has no step left: what it does next. `false`: nothing.
@@ -159,12 +183,22 @@ impl Host {
         let now = self.agenda.now();
         let Path { complete, make, syscall, submit, .. } = self.profile.path;
         self.processes[process].told = false;
-        let ended = self.count(process) as u64;
+        let ended = self.processes[process].take_ended(now) as u64;
         let asking = &mut self.processes[process];
         let made = asking.make(now) as u64;
         let think = made * asking.think();
+        let through = asking.through;
+        let leaves = if self.deals { ended } else { 0 };
+        let leave = self.profile.shared_queue.leave;
+        for _ in 0..leaves {
+            let (mutex, stalled) = (self.lanes[through].mutex, self.stalled(1));
+            let stalled = Step::Run(stalled, Spent::Lost);
+            let section = [Step::Take(mutex), system(leave), stalled, Step::Free(mutex)];
+            self.cpus[cpu].steps.extend(section);
+        }
         let steps = &mut self.cpus[cpu].steps;
         if ended > 0 {
+            steps.push_back(Step::Return(process));
             steps.push_back(Step::Run(ended * complete, Spent::User));
         }
         if made == 0 {
@@ -175,6 +209,7 @@ impl Host {
             return;
         }
         steps.push_back(Step::Run(made * make + think, Spent::User));
+        steps.push_back(Step::Begin(process));
         steps.push_back(system(syscall + made * submit));
         steps.push_back(Step::HandIn(process));
     }
@@ -188,7 +223,7 @@ impl Host {
         let mut lanes = Vec::new();
         self.take_marked(&mut lanes);
         for lane in lanes {
-            if self.deals {
+            if self.deals && enter > 0 {
                 let mutex = self.lanes[lane].mutex;
                 steps.extend([Step::Take(mutex), system(enter), Step::Free(mutex)]);
             }
@@ -204,7 +239,7 @@ impl Host {
         lanes.iter().for_each(|lane| roster.strike(self.lanes[*lane].lane.place()));
     }
 
-    fn turn(&mut self, cpu: usize, lane: usize, in_interrupt: bool) {
+    fn turn(&mut self, cpu: usize, lane: usize, locked: bool, in_interrupt: bool) {
         let now = self.agenda.now();
         let heard = Heard::default();
         let side = &mut self.lanes[lane];
@@ -219,7 +254,7 @@ impl Host {
             self.agenda.put(at, Alarm::Lane(lane));
         }
         let mut steps = Vec::new();
-        self.price(lane, &heard, &mut steps);
+        self.price(lane, locked, &heard, &mut steps);
         let mut others = Vec::new();
         self.take_marked(&mut others);
         // Its own mark stood from what it has just taken.
@@ -228,22 +263,39 @@ impl Host {
         self.cpus[cpu].put_first(in_interrupt, &steps);
     }
 
+    /// For how long so many sections are held up.
+    fn stalled(&mut self, sections: u64) -> u64 {
+        let SharedQueue { stall_every, stall, .. } = self.profile.shared_queue;
+        if stall_every == 0 {
+            return 0;
+        }
+        (0..sections).filter(|_| self.prng.below(stall_every) == 0).count() as u64 * stall
+    }
+
     /// What a turn of a lane costs, and what comes of it.
-    fn price(&self, lane: usize, heard: &Heard, steps: &mut Vec<Step>) {
+    fn price(&mut self, lane: usize, locked: bool, heard: &Heard, steps: &mut Vec<Step>) {
+        let stalled = self.stalled(heard.issued.get());
         let path = &self.profile.path;
         let side = &self.lanes[lane];
         let device = &self.devices[side.device];
         let (answered, issued) = (heard.answered.get(), heard.issued.get());
-        if self.deals {
+        if locked {
             let queue = &self.profile.shared_queue;
-            let held = queue.look + answered * queue.leave + issued * queue.start;
-            steps.extend([system(held), Step::Free(side.mutex)]);
+            let held = queue.look + issued * queue.start;
+            let stalled = Step::Run(stalled, Spent::Lost);
+            steps.extend([system(held), stalled, Step::Free(side.mutex)]);
         }
         let price = &device.price;
         let right = if price.lane { side.mutex } else { device.right };
         let mut section = |count: u64, sections: &[u64]| {
             for hold in (0..count).flat_map(|_| sections) {
-                steps.extend([Step::Take(right), system(*hold), Step::Free(right)]);
+                let held = Step::Hold { lock: right, ns: *hold };
+                steps.extend([
+                    Step::Take(right),
+                    held,
+                    Step::Free(right),
+                    Step::Fetch(price.after),
+                ]);
             }
         };
         section(answered, &price.end);
@@ -256,19 +308,19 @@ impl Host {
             steps.push(Step::Start(lane));
         }
         if heard.ended.get() > 0 {
-            steps.push(Step::Tell);
+            steps.push(Step::Tell(lane));
         }
     }
 
     /// Processes that have been told wake up if they sleep.
-    fn tell(&mut self, cpu: usize, in_interrupt: bool) {
+    fn tell(&mut self, cpu: usize, lane: usize, in_interrupt: bool) {
         let mut steps = Vec::new();
         let mut tokens = Vec::new();
         self.bell.ready().take(|token| tokens.push(token));
         for token in tokens {
             let process = token / self.devices_each;
             let told = &mut self.processes[process];
-            told.told = true;
+            (told.told, told.through) = (true, lane);
             if std::mem::take(&mut told.asleep) {
                 let home = told.cpu;
                 self.cpus[home].ready.push_back(process);

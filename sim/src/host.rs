@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weir_bio::{Nanos, Op};
+use weir_bio::{Nanos, Prng};
 use weir_load::{Ground, Job, Stream};
 use weir_queue::{Bell, Config, Device, Lane, QueueMode, Spread, Wake};
 use weir_sim_disk::{Disk, Spec};
@@ -76,6 +76,14 @@ impl Figures {
         self.latency as f64 / self.ios as f64
     }
 
+    /// The share of the time in which processors did something that they spent waiting for locks,
+    /// percent.
+    #[must_use]
+    pub fn spin_percent(&self) -> f64 {
+        let busy = self.time.user + self.time.system + self.time.spin;
+        self.time.spin as f64 * 100.0 / busy as f64
+    }
+
     /// The share of all processors' time that was spent in the system, percent.
     #[must_use]
     pub fn system_percent(&self) -> f64 {
@@ -136,6 +144,7 @@ pub struct Host {
     /// Requests are dealt out over queues with a lock each.
     pub(crate) deals: bool,
     pub(crate) devices_each: usize,
+    pub(crate) prng: Prng,
     ios: u64,
     latency: u64,
 }
@@ -163,6 +172,7 @@ impl Host {
             bell,
             deals: spec.config.spread == Spread::RoundRobin,
             devices_each: spec.disks,
+            prng: Prng::new(spec.seed),
             profile: spec.profile.clone(),
             ios: 0,
             latency: 0,
@@ -187,6 +197,7 @@ impl Host {
         let device = Device::new(config, Arc::clone(&driver) as _).map_err(|why| refused(&why))?;
         let price = spec.profile.scheduler.get(device.scheduler()).cloned().unwrap_or_default();
         let lanes_from = self.lanes.len();
+        let vectors = spec.profile.path.vectors.clamp(1, queues);
         for queue in 0..queues {
             let lane = device.open_lane(queue, &self.bell).map_err(|why| refused(&why))?;
             let place = lane.place();
@@ -198,7 +209,7 @@ impl Host {
             self.lanes.push(LaneSide {
                 lane,
                 device: index,
-                cpu: queue * self.cpus.len() / queues,
+                cpu: (queue % vectors) * self.cpus.len() / vectors,
                 port: driver.port(queue),
                 raised: false,
                 timer: None,
@@ -276,15 +287,18 @@ impl Host {
                 user: after.user - time.user,
                 system: after.system - time.system,
                 spin: after.spin - time.spin,
+                lost: after.lost - time.lost,
             },
         }
     }
 
     fn time(&self) -> CpuTime {
-        self.cpus.iter().fold(CpuTime::default(), |sum, cpu| CpuTime {
+        let spin = self.locks.iter().map(|lock| lock.spun).sum();
+        self.cpus.iter().fold(CpuTime { spin, ..CpuTime::default() }, |sum, cpu| CpuTime {
             user: sum.user + cpu.time.user,
             system: sum.system + cpu.time.system,
-            spin: sum.spin + cpu.time.spin,
+            lost: sum.lost + cpu.time.lost,
+            ..sum
         })
     }
 
@@ -348,13 +362,13 @@ impl Host {
         }
     }
 
-    pub(crate) fn count(&mut self, process: usize) -> usize {
+    /// A process has back what has ended.
+    pub(crate) fn count(&mut self, process: usize) {
         let now = self.agenda.now();
-        let (ios, latency) = (&mut self.ios, &mut self.latency);
-        self.processes[process].take_ended(now, |_: Op, ns| {
-            *ios += 1;
-            *latency += ns;
-        })
+        for begun in self.processes[process].returned.drain(..) {
+            self.ios += 1;
+            self.latency += now.since(begun);
+        }
     }
 }
 

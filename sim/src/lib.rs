@@ -19,6 +19,7 @@ mod host;
 mod lock;
 mod process;
 pub mod profile;
+pub mod scene;
 
 pub use cpu::CpuTime;
 pub use host::{Figures, Host, HostError, HostSpec, simulate};

@@ -1,6 +1,6 @@
 //! A simulated process: it asks for I/O through a submitter of each device, thinks, and sleeps.
 
-use weir_bio::{Bio, Buf, Data, Nanos, Op, Prng};
+use weir_bio::{Bio, Buf, Data, Nanos, Prng};
 use weir_load::{Ask, Io, Stream, Workload};
 use weir_queue::{Completion, Submitter};
 
@@ -25,6 +25,8 @@ pub(crate) struct Process {
     pub(crate) asleep: bool,
     /// It has been told of ends, and has not looked.
     pub(crate) told: bool,
+    /// The lane through which the last of them came.
+    pub(crate) through: usize,
     stream: Stream,
     prng: Prng,
     bytes: usize,
@@ -34,7 +36,11 @@ pub(crate) struct Process {
     made: Vec<Io>,
     /// I/Os in all.
     pub(crate) handed_in: u64,
-    /// When the I/O at each place was handed in.
+    /// When it began to ask for what it has made up.
+    begins: Nanos,
+    /// When the I/Os began that have ended, and that it does not have back.
+    pub(crate) returned: Vec<Nanos>,
+    /// When the I/O at each place began.
     begun: Vec<Nanos>,
     /// The device that is next.
     next: usize,
@@ -56,12 +62,15 @@ impl Process {
             submitters,
             asleep: false,
             told: false,
+            through: 0,
             stream,
             prng: Prng::new(seed),
             bytes,
             spare,
             made: Vec::new(),
             handed_in: 0,
+            begins: Nanos::ZERO,
+            returned: Vec::new(),
             begun: vec![Nanos::ZERO; usize::from(habit.depth)],
             next: 0,
         }
@@ -74,7 +83,9 @@ impl Process {
 
     /// Whether something of it is under way, or about to be.
     pub(crate) fn is_busy(&self) -> bool {
-        self.spare.len() < usize::from(self.habit.depth) || !self.made.is_empty()
+        self.spare.len() < usize::from(self.habit.depth)
+            || !self.made.is_empty()
+            || !self.returned.is_empty()
     }
 
     /// What it computes before its next I/O, ns.
@@ -95,6 +106,11 @@ impl Process {
         self.made.len()
     }
 
+    /// It asks for what it has made up.
+    pub(crate) fn begin(&mut self, now: Nanos) {
+        self.begins = now;
+    }
+
     /// Hands in what it has made up, each to the next device.
     pub(crate) fn hand_in(&mut self, now: Nanos, sink: impl weir_queue::Sink) {
         let mut used = 0_u64;
@@ -105,7 +121,7 @@ impl Process {
             let mut bio = Bio::new(io.op, io.sector, io.sectors, Data::One(memory));
             bio.flags = io.flags;
             bio.cookie = u64::from(place) << 16 | u64::from(io.token);
-            self.begun[place as usize] = now;
+            self.begun[place as usize] = self.begins;
             let taken = self.submitters[device].submit_telling(bio, now, sink);
             assert!(taken.is_ok(), "there are as many slots as I/Os under way");
             self.handed_in += 1;
@@ -118,17 +134,17 @@ impl Process {
         }
     }
 
-    /// Takes what has ended; each I/O's op and latency to `each`.
-    pub(crate) fn take_ended(&mut self, now: Nanos, mut each: impl FnMut(Op, u64)) -> usize {
-        let Process { submitters, stream, spare, begun, bytes, .. } = self;
+    /// Takes what has ended; how much.
+    pub(crate) fn take_ended(&mut self, now: Nanos) -> usize {
+        let Process { submitters, stream, spare, begun, returned, bytes, .. } = self;
         let mut ended = 0;
         for submitter in submitters {
             ended += submitter.complete(now, |completion| {
-                let Completion { cookie, status, op, data, .. } = completion;
+                let Completion { cookie, status, data, .. } = completion;
                 assert!(status.is_ok(), "a simulated disk has no errors");
                 let (place, token) = ((cookie >> 16) as u32, cookie as u16);
                 spare.push((place, memory_of(data, *bytes)));
-                each(op, now.since(begun[place as usize]));
+                returned.push(begun[place as usize]);
                 stream.ended(token, true, now);
             });
         }

@@ -57,6 +57,8 @@ pub struct Path {
     pub issue: u64,
     /// Rings the device, once for all requests of a burst.
     pub doorbell: u64,
+    /// Processors that the interrupts of a disk are spread over, at most.
+    pub vectors: usize,
     /// Takes an interrupt, once for all that have ended.
     pub interrupt: u64,
     /// Ends a request.
@@ -76,8 +78,12 @@ pub struct LockPrice {
     /// Cache lines that come over when another processor had it: the lock's own and those that it
     /// protects.
     pub lines: u64,
-    /// Added for each processor that still waits.
+    /// So many processors may wait without the holder feeling them.
+    pub crowd_from: u64,
+    /// Each beyond that prolongs a section by so many percent.
     pub crowd: u64,
+    /// So many processors wait actively for a lock; those behind them sleep meanwhile.
+    pub spinners: u64,
 }
 
 /// A queue with a lock that every I/O passes: its critical sections.
@@ -92,6 +98,10 @@ pub struct SharedQueue {
     pub leave: u64,
     /// A look whether there is more.
     pub look: u64,
+    /// One in so many of these sections is held up: its processor is taken away. 0: none.
+    pub stall_every: u64,
+    /// For so long.
+    pub stall: u64,
 }
 
 /// A scheduler's cost.
@@ -103,6 +113,10 @@ pub struct SchedulerPrice {
     pub lane: bool,
     /// Outside its lock, for each request.
     pub own: u64,
+    /// Cache lines of a request and its bookkeeping that come over outside a critical section, when
+    /// another processor was in the one before.
+    #[serde(default)]
+    pub after: u64,
     /// Its critical sections for each request that is inserted.
     #[serde(default)]
     pub insert: Vec<u64>,

@@ -1,0 +1,186 @@
+//! Scenes: what is simulated, as data. Settings with their bounds, the cases that follow from
+//! them, and the source's figures beside which ours are put.
+
+use std::fmt;
+
+use crate::host::{Figures, HostSpec, simulate};
+
+mod icpe24;
+mod illumos;
+mod settings;
+
+pub use settings::{Bounds, Setting, Settings};
+
+/// A scene.
+#[derive(Debug)]
+pub struct Scene {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// What can be set.
+    pub settings: &'static [Setting],
+    /// The cases that settings come to.
+    cases: fn(&Settings) -> Result<Vec<Case>, SceneError>,
+    /// Rows that follow from those of the cases.
+    derive: fn(&[Row]) -> Vec<Row>,
+    /// The source's figures, for the settings that are there by default.
+    pub sources: &'static [Source],
+    /// What is to be known beside the figures.
+    pub notes: &'static [&'static str],
+}
+
+/// All scenes.
+pub const SCENES: &[&Scene] = &[&illumos::SCENE, &icpe24::SCENE];
+
+/// A figure of a source.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// The case.
+    pub case: &'static str,
+    /// What is measured.
+    pub metric: &'static str,
+    /// Its value there.
+    pub value: f64,
+    /// It was used to set a parameter, so its agreement is no prediction.
+    pub fitted: bool,
+    /// How far ours may be off, percent.
+    pub tolerance: f64,
+}
+
+/// One case of a scene: a host for a time.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name within the scene.
+    pub name: String,
+    host: HostSpec,
+    warm_up: u64,
+    ns: u64,
+    figures: fn(&Figures) -> Vec<(&'static str, f64)>,
+}
+
+/// A figure of ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The case.
+    pub case: String,
+    /// What is measured.
+    pub metric: &'static str,
+    /// Its value.
+    pub value: f64,
+}
+
+/// What a case came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Its figures.
+    pub rows: Vec<Row>,
+    /// I/Os that were simulated and counted.
+    pub requests: u64,
+    /// Simulated time, ns.
+    pub ns: u64,
+}
+
+/// One of ours beside the source's.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// Ours.
+    pub row: Row,
+    /// The source's.
+    pub source: Source,
+    /// How far ours is off, percent.
+    pub error_pct: f64,
+}
+
+impl Checked {
+    /// Whether it is within the tolerance.
+    #[must_use]
+    pub fn is_within(&self) -> bool {
+        self.error_pct.abs() <= self.source.tolerance
+    }
+}
+
+/// Why a scene cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SceneError(pub(crate) String);
+
+impl fmt::Display for SceneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SceneError {}
+
+/// The scene of this name.
+///
+/// # Errors
+/// There is none; the names that there are.
+pub fn find(name: &str) -> Result<&'static Scene, SceneError> {
+    SCENES.iter().find(|scene| scene.name == name).copied().ok_or_else(|| {
+        let names: Vec<&str> = SCENES.iter().map(|scene| scene.name).collect();
+        SceneError(format!("no scene {name:?}; there are {}", names.join(", ")))
+    })
+}
+
+impl Scene {
+    /// The settings that are there by default.
+    ///
+    /// # Panics
+    /// If a default is outside its own bounds.
+    #[must_use]
+    pub fn defaults(&self) -> Settings {
+        Settings::new(self.settings)
+    }
+
+    /// The cases of these settings, each to be [run](Case::run) by itself.
+    ///
+    /// # Errors
+    /// Settings that contradict each other.
+    pub fn cases(&self, settings: &Settings, seed: u64) -> Result<Vec<Case>, SceneError> {
+        let mut cases = (self.cases)(settings)?;
+        cases.iter_mut().for_each(|case| case.host.seed = seed);
+        Ok(cases)
+    }
+
+    /// The rows of all cases, in their order, and those that follow from them.
+    #[must_use]
+    pub fn rows(&self, outcomes: &[Outcome]) -> Vec<Row> {
+        let mut rows: Vec<Row> = outcomes.iter().flat_map(|one| one.rows.clone()).collect();
+        let derived = (self.derive)(&rows);
+        rows.extend(derived);
+        rows
+    }
+
+    /// The source's figures beside ours.
+    #[must_use]
+    pub fn check(&self, rows: &[Row]) -> Vec<Checked> {
+        let pairs = self.sources.iter().filter_map(|source| {
+            let is_it = |row: &&Row| row.case == source.case && row.metric == source.metric;
+            rows.iter().find(is_it).map(|row| (row.clone(), *source))
+        });
+        pairs
+            .map(|(row, source)| {
+                let error_pct = (row.value / source.value - 1.0) * 100.0;
+                Checked { row, source, error_pct }
+            })
+            .collect()
+    }
+}
+
+impl Case {
+    /// Simulates it. Nothing but the case decides what comes of it.
+    ///
+    /// # Errors
+    /// A figure of the host outside its bound.
+    pub fn run(&self) -> Result<Outcome, SceneError> {
+        let figures = simulate(self.host.clone(), self.warm_up, self.ns)
+            .map_err(|why| SceneError(format!("{}: {why}", self.name)))?;
+        let row = |(metric, value)| Row { case: self.name.clone(), metric, value };
+        Ok(Outcome {
+            rows: (self.figures)(&figures).into_iter().map(row).collect(),
+            requests: figures.ios,
+            ns: self.ns,
+        })
+    }
+}
