@@ -105,7 +105,7 @@ fn requests_that_are_dealt_out_wait_for_the_lock_of_their_queue() {
     let (one, eight) = (figures(1), figures(8));
     assert!(one.time.spin > 3 * eight.time.spin, "{one:?} {eight:?}");
     assert!(eight.iops() > 1.5 * one.iops(), "{} {}", one.iops(), eight.iops());
-    // The two sections of one I/O after the other, whoever comes.
+    // The two sections of one I/O after the other, of all threads.
     assert!(one.iops() < 1e9 / 6_000.0, "{}", one.iops());
 }
 

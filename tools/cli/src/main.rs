@@ -24,6 +24,7 @@ mod replay;
 mod report;
 mod schedulers;
 mod serve;
+mod sim;
 #[cfg(feature = "top")]
 mod top;
 mod tree;
@@ -63,6 +64,7 @@ enum Command {
     Bench(bench::Bench),
     Compare(compare::Compare),
     Replay(replay::Replay),
+    Sim(sim::Sim),
     Report(report::Report),
     Man(completion::Man),
 }
@@ -156,6 +158,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::Compare(compare) => compare.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Sim(sim) => sim.run(),
         Command::Report(report) => report.run(),
         Command::Man(man) => man.run(),
     };

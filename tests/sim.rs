@@ -1,0 +1,104 @@
+//! `weir sim`: the same seed gives the same bytes whatever the number of threads, and what is not
+//! a scene, a setting or a value is refused with what would be.
+
+#![forbid(unsafe_code)]
+
+#[allow(dead_code)]
+mod daemon;
+
+use daemon::program::{Ended, Running};
+use daemon::{Folder, weir};
+
+fn sim(arguments: &[&str]) -> Ended {
+    let folder = Folder::new();
+    let mut command = weir(&folder);
+    command.arg("sim").args(arguments);
+    Running::start(command).end()
+}
+
+#[track_caller]
+fn told(arguments: &[&str]) -> String {
+    let Ended { code, stdout, stderr } = sim(arguments);
+    assert_eq!(code, Some(0), "{arguments:?}\n{stdout}\n{stderr}");
+    stdout
+}
+
+const BUSY: [&str; 6] =
+    ["run", "icpe24", "--set", "scheduler=mq-deadline,bfq", "--set", "processes=1,3"];
+
+/// What a run says as JSON, but for how long it took.
+fn document(seed: &str, threads: &str) -> serde_json::Value {
+    let mut arguments = BUSY.to_vec();
+    arguments.extend(["--json", "--seed", seed, "--threads", threads]);
+    let text = told(&arguments);
+    let mut document: serde_json::Value = serde_json::from_str(&text).expect("one document");
+    let fields = document.as_object_mut().expect("an object");
+    let wall = fields.remove("wall_s").and_then(|wall| wall.as_f64());
+    assert!(wall.is_some_and(|wall| wall > 0.0), "{text}");
+    assert!(fields.remove("requests_per_wall_s").is_some(), "{text}");
+    document
+}
+
+#[test]
+fn a_seed_gives_the_same_figures_three_times_and_by_one_and_two_threads() {
+    let first = document("7", "1");
+    assert_eq!(first["scene"], "icpe24");
+    assert_eq!((&first["seed"], &first["simulated_s"]), (&7.into(), &0.2.into()));
+    assert_eq!(first["settings"]["ssds"], "1");
+    let rows = first["rows"].as_array().expect("rows");
+    let iops = rows.iter().filter(|row| row["metric"] == "iops").count();
+    assert_eq!(iops, 4, "one of each case: {rows:?}");
+    for threads in ["1", "2", "2"] {
+        assert_eq!(document("7", threads).to_string(), first.to_string(), "{threads} threads");
+    }
+    assert_ne!(document("8", "2")["rows"], first["rows"]);
+}
+
+#[test]
+fn the_table_has_the_same_bytes_by_one_and_two_threads() {
+    let table = |threads: &str| told(&[&BUSY[..], &["--quiet", "--threads", threads]].concat());
+    let first = table("1");
+    assert!(first.contains("scheduler=bfq processes=3 ssds=1"), "{first}");
+    assert_eq!(table("2"), first);
+}
+
+#[test]
+fn what_is_none_is_refused_with_what_there_is() {
+    let why = |arguments: &[&str]| {
+        let Ended { code, stdout, stderr } = sim(arguments);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        stderr
+    };
+    let scene = why(&["run", "no-such"]);
+    assert!(scene.contains("no scene \"no-such\"; there are illumos-11827, icpe24"), "{scene}");
+    let setting = why(&["run", "icpe24", "--set", "disks=2"]);
+    assert!(setting.contains("no setting \"disks\"; there are scheduler, processes"), "{setting}");
+    let value = why(&["run", "icpe24", "--set", "ssds=17"]);
+    assert!(value.contains("ssds=17 is outside 1..=16"), "{value}");
+    let word = why(&["run", "icpe24", "--set", "scheduler=cfq"]);
+    assert!(word.contains("scheduler=cfq is none of none, kyber, mq-deadline, bfq"), "{word}");
+}
+
+#[test]
+fn the_list_names_each_scene_and_setting() {
+    let list = told(&["list"]);
+    let names = ["illumos-11827", "icpe24", "processes", "ssds", "queues_after"];
+    assert!(names.iter().all(|name| list.contains(name)), "{list}");
+    let text = told(&["list", "--json"]);
+    let scenes: serde_json::Value = serde_json::from_str(&text).expect("one document");
+    assert_eq!(scenes[1]["settings"][0]["name"], "scheduler", "{text}");
+}
+
+#[test]
+fn a_check_says_of_each_figure_what_the_source_has_and_whether_it_was_fitted() {
+    let text = told(&["check", "icpe24", "--json", "--quiet"]);
+    let document: serde_json::Value = serde_json::from_str(&text).expect("one document");
+    let rows = document["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 30);
+    let first = &rows[0];
+    assert_eq!((&first["source"], &first["fitted"]), (&381_000.0.into(), &true.into()));
+    let error = first["value"].as_f64().expect("a figure") / 381_000.0 - 1.0;
+    let told = first["error_pct"].as_f64().expect("an error");
+    assert!((error * 100.0 - told).abs() < 1e-6, "{first}");
+    assert!(rows.iter().all(|row| row["within"] == true), "{rows:?}");
+}
