@@ -235,6 +235,7 @@ mod tests {
         assert_eq!(wakes(&bfq, waker), [a, b]);
         bfq.head_woken(a);
         assert_eq!(wakes(&bfq, waker), [b, a], "the one that became busy last is the last");
+        assert_eq!(bfq.queue(waker).waker.woken_last(), Some(a));
         bfq.head_woken(other);
         assert_eq!(wakes(&bfq, waker), [b, a], "nobody wakes that one");
         // Another waker takes the place of the first.
