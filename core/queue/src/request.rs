@@ -450,3 +450,31 @@ impl Drop for Request {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::{Buf, SubmitterId};
+
+    #[test]
+    fn the_time_of_one_that_is_handed_back_goes_on_from_when_the_driver_first_had_it() {
+        let mut request = Request::free(RqId::new(SubmitterId(0), 0, 0));
+        let fill = |request: &mut Request| {
+            request.fill(&mut Bio::read(0, Buf::zeroed(512)), FlushStep::DATA, Nanos(1));
+        };
+        fill(&mut request);
+        request.issued_at = Nanos(5);
+        assert_eq!(request.begun_at(), Nanos(5));
+        for again in [9, 14] {
+            request.hand_back();
+            request.issued_at = Nanos(again);
+            assert_eq!(request.begun_at(), Nanos(5), "sent again at {again}");
+        }
+        (request.done_at, request.state) = (Nanos(20), State::Free);
+        request.data = Data::None;
+        fill(&mut request);
+        request.issued_at = Nanos(30);
+        assert_eq!(request.begun_at(), Nanos(30), "the slot has another bio");
+        request.state = State::Free;
+    }
+}
