@@ -131,7 +131,7 @@ macro_rules! sources {
                 case: $case,
                 metric: "latency_us",
                 value: $latency_ms * 1e3,
-                fitted: false,
+                fitted: true,
                 tolerance: 5.0,
             },
             Source {
