@@ -3,7 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-#[allow(dead_code)]
 mod daemon;
 
 use daemon::program::{Ended, Running};
