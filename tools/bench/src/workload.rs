@@ -2,7 +2,7 @@
 //!
 //! [`spec`] is what is asked for, as a document. [`conduct`] opens the targets and runs stage after
 //! stage; [`devices`] knows which targets are one device; [`check`] looks after a crash for the
-//! commits that a run had acknowledged, and [`content`] before a run for what others keep there.
+//! commits that a run had acknowledged, and `content` before a run for what others keep there.
 
 pub mod check;
 pub mod conduct;
