@@ -160,16 +160,25 @@ impl Unit {
     /// The target cannot be reached, or there is another disk now.
     pub fn rescan(&self) -> Result<Size, DriverError> {
         let shared = &self.shared;
+        let asking = shared.begin_asking();
+        let asked = self.ask_anew().inspect_err(|_| shared.take_for_cached());
+        drop(asking);
+        asked
+    }
+
+    fn ask_anew(&self) -> Result<Size, DriverError> {
+        let shared = &self.shared;
         if shared.take_wish(Wish::Luns) {
-            self.host.look_for_units()?;
+            self.host.look_for_units().inspect_err(|_| shared.put_back(Wish::Luns))?;
         }
         // Taken before the target is asked: what changes meanwhile leaves another.
         _ = shared.take_wish(Wish::Capacity) | shared.take_wish(Wish::Pages);
-        let now = self.host.identify(shared.lun).inspect_err(|_| shared.take_for_cached())?;
+        let now = self.host.identify(shared.lun)?;
         if now.is_silent_of(&shared.facts()) {
             // Its port takes no I/O now, so it tells no size: it is asked again once it does.
-            shared.set_access(now.access);
             shared.put_size_off();
+            shared.set_access(now.access);
+            shared.change_facts(|facts| facts.disk.caching = now.disk.caching);
             return Ok(self.known_size());
         }
         if let Some(difference) = shared.facts().difference(&now) {

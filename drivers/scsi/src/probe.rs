@@ -95,6 +95,12 @@ impl<'a> Heard<'a> {
         (sense.key == SenseKey::NotReady).then_some(sense.code)
     }
 
+    /// Whether the logical unit knows no such command, or not with these fields.
+    fn is_refusal(&self) -> bool {
+        let sense = self.sense.filter(|_| self.status == ScsiStatus::CHECK_CONDITION);
+        sense.is_some_and(|sense| !sense.deferred && sense.key == SenseKey::IllegalRequest)
+    }
+
     /// How it failed, in words.
     pub(crate) fn words(&self) -> String {
         match (self.delivery, self.sense) {
@@ -192,8 +198,11 @@ impl Probe {
                 self.go(Step::ModeCaching);
             }
             Step::ModeCaching => {
-                if let Some(data) = heard.good() {
-                    self.facts.take_mode(data, true);
+                match heard.good() {
+                    Some(data) => self.facts.take_mode(data, true),
+                    // It has no such page.
+                    None if heard.is_refusal() => {}
+                    None => self.facts.take_for_cached(),
                 }
                 self.go(Step::WriteSame16);
             }

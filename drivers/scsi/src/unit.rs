@@ -82,6 +82,9 @@ pub(crate) struct UnitShared {
     traits: AtomicU8,
     wishes: AtomicU8,
     on_change: Mutex<Option<ChangeListener>>,
+    /// Held by the thread that asks everything anew, and whether one does.
+    asking: Mutex<()>,
+    is_asked: AtomicBool,
     /// An earlier write has failed: no flush may succeed.
     doubtful: AtomicBool,
     timeout_ns: AtomicU64,
@@ -99,6 +102,18 @@ pub(crate) struct UnitShared {
 impl fmt::Debug for UnitShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.name)
+    }
+}
+
+/// A unit that is being asked everything anew.
+pub(crate) struct Asking<'a> {
+    unit: &'a UnitShared,
+    _one: MutexGuard<'a, ()>,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.unit.is_asked.store(false, Ordering::SeqCst);
     }
 }
 
@@ -128,6 +143,8 @@ impl UnitShared {
             traits: AtomicU8::new(traits),
             wishes: AtomicU8::new(0),
             on_change: Mutex::default(),
+            asking: Mutex::default(),
+            is_asked: AtomicBool::new(false),
             doubtful: AtomicBool::new(false),
             timeout_ns: AtomicU64::new(30 * SECOND),
             eh_timeout_ns: AtomicU64::new(options.eh_timeout_ns),
@@ -299,6 +316,19 @@ impl UnitShared {
         self.wishes.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
+    /// A wish that could not be seen to stands again.
+    pub(crate) fn put_back(&self, wish: Wish) {
+        self.wishes.fetch_or(wish as u8, Ordering::SeqCst);
+    }
+
+    /// The unit is asked everything anew, by one thread at a time: of two answers the one that is
+    /// put in force last is the later one.
+    pub(crate) fn begin_asking(&self) -> Asking<'_> {
+        let one = lock(&self.asking);
+        self.is_asked.store(true, Ordering::SeqCst);
+        Asking { unit: self, _one: one }
+    }
+
     /// The unit is to be asked for its size once its port takes I/O.
     pub(crate) fn put_size_off(&self) {
         self.wishes.fetch_or(PUT_OFF, Ordering::Relaxed);
@@ -402,7 +432,8 @@ impl UnitShared {
             // Its mode pages may have their defaults again, and so a cache that it had not before.
             // Each session begins so, and that is no news for the log.
             Notice::WasReset => {
-                if !self.disk_limits().volatile_cache {
+                // An answer that says otherwise may be under way.
+                if !self.disk_limits().volatile_cache || self.is_asked.load(Ordering::SeqCst) {
                     self.leave_wish(Wish::Pages);
                 }
             }

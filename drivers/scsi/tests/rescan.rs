@@ -133,6 +133,39 @@ fn a_unit_without_a_cache_that_was_reset_is_asked_for_one() {
 }
 
 #[test]
+fn a_unit_that_does_not_say_whether_it_has_a_cache_is_taken_for_one_that_has() {
+    let refused = (SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_CDB);
+    let failed = (SenseKey::HardwareError, AdditionalSense::INTERNAL_TARGET_FAILURE);
+    let standby = (SenseKey::NotReady, AdditionalSense::TARGET_PORT_IN_STANDBY_STATE);
+    for (answer, opcodes, cached) in [
+        (refused, &[0x1a][..], false),
+        (failed, &[0x1a], true),
+        (standby, &[0x00, 0x1a, 0x25, 0x9e], true),
+    ] {
+        for write_cache in [false, true] {
+            let script = Script::new(adapter());
+            let disk = Disk { write_cache, tpgs: Tpgs::Implicit, ..Disk::default() };
+            script.state().disks.insert(Lun::ZERO, disk);
+            let bench = Bench::new(&script);
+            let device = &bench.units[0].device;
+            {
+                let mut state = script.state();
+                let disk = state.disks.get_mut(&Lun::ZERO).expect("a disk");
+                let answers = vec![Answer::check(answer.0, answer.1); 20];
+                disk.first = opcodes.iter().map(|opcode| (*opcode, answers.clone())).collect();
+                disk.access = match answer.0 {
+                    SenseKey::NotReady => AccessState::Standby,
+                    _ => AccessState::ActiveOptimized,
+                };
+            }
+            assert_eq!(device.enlarge(0).expect("a size").sectors, 1 << 21, "{answer:?}");
+            assert_eq!(device.write_cache().volatile, cached, "{answer:?} {write_cache}");
+            bench.end();
+        }
+    }
+}
+
+#[test]
 fn a_unit_that_is_smaller_or_another_is_refused_and_stays_as_it_was() {
     let script = Script::new(adapter());
     let bench = Bench::new(&script);

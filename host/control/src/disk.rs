@@ -224,13 +224,16 @@ impl Disk for LiveDisk {
     }
 
     fn enlarge(&self, sectors: u64) -> Result<u64, Error> {
-        let now = self.device.enlarge(sectors)?;
+        let below = self.device.enlarge(sectors);
+        // One that cannot be asked may have a write cache now.
+        let now = below.as_ref().map_or_else(|_| self.device.limits().size(), |size| *size);
         if now.bytes() > self.device.limits().size().bytes()
             || self.device.new_write_cache().is_some()
         {
             let grow = |parts: &mut Settings| parts.limits.grow_to(now);
             self.change(&mut { grow })?;
         }
+        below?;
         Ok(self.device.limits().capacity)
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir::Device;
 
@@ -26,19 +26,19 @@ pub(super) fn follow(disks: &[Device]) -> io::Result<()> {
     }
     let disks = disks.to_vec();
     let listen = move || {
-        let mut followed = Followed::new(disks);
-        while let Ok(numbers) = wait(&told, followed.is_behind()) {
-            followed.look_at(numbers);
+        let mut followed = Followed { disks, behind: BTreeMap::new() };
+        while let Ok(news) = wait(&told, followed.due()) {
+            followed.sweep(news);
         }
     };
     std::thread::Builder::new().name(String::from("weir-changes")).spawn(listen).map(drop)
 }
 
-/// Waits for changes; for so long at most if there is something to try again.
-fn wait(told: &Receiver<usize>, is_behind: bool) -> Result<BTreeSet<usize>, RecvError> {
-    let first = match is_behind {
-        false => Some(told.recv()?),
-        true => match told.recv_timeout(AGAIN) {
+/// Waits for changes, or until something is to be tried again.
+fn wait(told: &Receiver<usize>, due: Option<Instant>) -> Result<BTreeSet<usize>, RecvError> {
+    let first = match due {
+        None => Some(told.recv()?),
+        Some(due) => match told.recv_timeout(due.saturating_duration_since(Instant::now())) {
             Ok(number) => Some(number),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return Err(RecvError),
@@ -48,61 +48,80 @@ fn wait(told: &Receiver<usize>, is_behind: bool) -> Result<BTreeSet<usize>, Recv
     Ok(first.into_iter().chain(told.try_iter()).collect())
 }
 
-/// After how long a disk is asked again that could not be asked.
+/// After how long a disk is asked again that could not be asked: at first, and at most. It doubles
+/// each time.
 const AGAIN: Duration = Duration::from_secs(5);
+const AGAIN_MOST: Duration = Duration::from_secs(300);
+
+/// A disk that did not take on what has changed below it.
+struct Behind {
+    /// Why: told once.
+    why: String,
+    due: Instant,
+    pause: Duration,
+}
 
 /// What the disks have taken on.
 struct Followed {
     disks: Vec<Device>,
-    /// Why disks did not take on a change, by number: told once.
-    behind: BTreeMap<usize, String>,
+    /// By number.
+    behind: BTreeMap<usize, Behind>,
 }
 
 impl Followed {
-    fn new(disks: Vec<Device>) -> Followed {
-        Followed { disks, behind: BTreeMap::new() }
+    /// When a disk is to be asked again.
+    fn due(&self) -> Option<Instant> {
+        self.behind.values().map(|behind| behind.due).min()
     }
 
-    /// Whether a disk is to be asked again.
-    fn is_behind(&self) -> bool {
-        !self.behind.is_empty()
+    /// Has these disks, those that are to be asked again now, and those that lie on any of them
+    /// take on what has changed below.
+    fn sweep(&mut self, news: BTreeSet<usize>) {
+        let now = Instant::now();
+        let again = self.behind.iter().filter(|(_, behind)| behind.due <= now);
+        let asked = self.with_those_above(news.into_iter().chain(again.map(|(disk, _)| *disk)));
+        asked.into_iter().for_each(|disk| self.take_on(disk));
     }
 
-    /// Has these disks, and those that are to be asked again, take on what has changed below them.
-    fn look_at(&mut self, numbers: BTreeSet<usize>) {
-        let all: BTreeSet<usize> = numbers.into_iter().chain(self.behind.keys().copied()).collect();
-        all.into_iter().for_each(|number| self.look(number));
-    }
-
-    /// Puts in force what has changed below a disk, and below those that lie on it.
-    fn look(&mut self, number: usize) {
-        self.take_on(number);
-        let disk = self.disks[number].clone();
-        for above in 0..self.disks.len() {
-            let legs = self.disks[above].legs();
-            if !legs.iter().any(|leg| leg.is(&disk)) {
-                continue;
-            }
-            // Another leg may have changed and not said so yet.
-            let others = legs.iter().filter(|leg| !leg.is(&disk));
-            let others: Vec<usize> = others.filter_map(|leg| self.number_of(leg)).collect();
-            others.into_iter().for_each(|leg| self.take_on(leg));
-            self.look(above);
+    /// These disks and all that lie on them, with the other disks that those lie on, as another leg
+    /// may have changed and not said so yet: each once, and after the disks that it lies on.
+    fn with_those_above(&self, disks: impl Iterator<Item = usize>) -> Vec<usize> {
+        let legs: Vec<Vec<usize>> = self.disks.iter().map(|disk| self.legs_of(disk)).collect();
+        let mut found: BTreeSet<usize> = disks.collect();
+        let mut changed = found.clone();
+        while !changed.is_empty() {
+            let lies_on_one = |above: &usize| legs[*above].iter().any(|leg| changed.contains(leg));
+            let above: BTreeSet<usize> = (0..legs.len()).filter(lies_on_one).collect();
+            found.extend(above.iter().flat_map(|disk| &legs[*disk]));
+            found.extend(&above);
+            changed = above;
         }
+        let mut ordered: Vec<usize> = found.into_iter().collect();
+        ordered.sort_by_key(|disk| height(*disk, &legs));
+        ordered
     }
 
-    fn number_of(&self, device: &Device) -> Option<usize> {
-        self.disks.iter().position(|disk| disk.is(device))
+    fn legs_of(&self, disk: &Device) -> Vec<usize> {
+        let number = |leg: &Device| self.disks.iter().position(|disk| disk.is(leg));
+        disk.legs().iter().filter_map(number).collect()
     }
 
-    fn take_on(&mut self, number: usize) {
-        let taken = take_on(&self.disks[number]);
-        let told = self.behind.remove(&number);
-        if let Some(why) = &taken.failed {
-            self.behind.insert(number, why.clone());
+    fn take_on(&mut self, disk: usize) {
+        let taken = take_on(&self.disks[disk]);
+        let before = self.behind.remove(&disk);
+        if let Some(why) = taken.failed.clone() {
+            let twice = |before: &Behind| (before.pause * 2).min(AGAIN_MOST);
+            let pause = before.as_ref().map_or(AGAIN, twice);
+            self.behind.insert(disk, Behind { why, due: Instant::now() + pause, pause });
         }
+        let told = before.map(|before| before.why);
         for line in taken.lines().filter(|line| Some(line) != told.as_ref()) {
             tracing::info!("{line}");
         }
     }
+}
+
+/// On how many disks, one on the other, a disk lies.
+fn height(disk: usize, legs: &[Vec<usize>]) -> usize {
+    legs[disk].iter().map(|leg| height(*leg, legs) + 1).max().unwrap_or(0)
 }
