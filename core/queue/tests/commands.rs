@@ -32,8 +32,9 @@ struct State {
     silent: bool,
     /// Has no place for anything.
     busy: bool,
-    /// Hands everything back until it kicks; and kicks at the next reap.
+    /// Hands everything back until it kicks, or to be sent at once; and kicks at the next reap.
     returns: bool,
+    at_once: bool,
     kicks: bool,
 }
 
@@ -94,8 +95,9 @@ impl DriverQueue for UnitQueue {
             return;
         }
         if state.returns {
+            let after = if state.at_once { 0 } else { UNTIL_KICKED };
             for (tag, _, lent) in state.under_way.drain(..) {
-                done.push_requeue(tag, UNTIL_KICKED, lent);
+                done.push_requeue(tag, after, lent);
             }
         }
         for (tag, cdb, mut lent) in state.under_way.drain(..) {
@@ -342,6 +344,45 @@ fn a_frozen_device_lets_no_command_in_and_a_quiesced_one_keeps_it_waiting() {
         assert_eq!(bench.arrived().len(), 0);
         drop(quiesced);
         assert_eq!(bench.run().len(), 2, "{path}");
+    }
+}
+
+#[test]
+fn the_time_of_a_reserved_command_that_was_handed_back_stands_still_in_a_pause() {
+    const STEP: u64 = 500_000_000;
+    for path in PATHS {
+        let mut bench = Bench::new(path);
+        let watch = Watch::new(bench.home.bell(), 3);
+        lock(&bench.state).silent = true;
+        bench.send(ready().reserved());
+        bench.run();
+        assert_eq!(bench.arrived().len(), 1, "{path}");
+        let mut quiescing = bench.device.begin_quiesce(&watch);
+        bench.home.turn_all(bench.now);
+        let Progress::Ended(quiesced) = quiescing.poll(bench.now) else { panic!("{path}") };
+        {
+            let mut state = lock(&bench.state);
+            (state.silent, state.returns, state.at_once) = (false, true, true);
+        }
+        bench.run();
+        *lock(&bench.state) = State::default();
+        // It waits for nothing but the end of the pause, which is longer than its time.
+        for _ in 0..300 {
+            bench.now = bench.now + STEP;
+            assert!(bench.run().is_empty() && bench.arrived().is_empty(), "{path}: paused");
+        }
+        lock(&bench.state).silent = true;
+        drop(quiesced);
+        bench.run();
+        assert_eq!(bench.arrived().len(), 1, "{path}: sent again");
+        for _ in 0..40 {
+            bench.now = bench.now + STEP;
+            assert!(bench.run().is_empty(), "{path}: within its time");
+        }
+        lock(&bench.state).silent = false;
+        let ended = bench.run();
+        assert_eq!(ended.len(), 1, "{path}");
+        assert_eq!(ended[0].detail.driver_status, 2, "{path}: its own answer");
     }
 }
 

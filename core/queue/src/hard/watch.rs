@@ -117,6 +117,7 @@ impl HardQueue {
             // The clock of what the driver has ran on; it is to have these again.
             let delayed = self.delayed.iter_mut().map(|(_, claim)| claim);
             let waiting = self.dispatch.iter_mut().chain(delayed).chain(&mut self.watch.held);
+            let waiting = waiting.chain(&mut self.commands);
             for claim in waiting.filter(|claim| claim.handed_back) {
                 claim.done_at = (claim.begun_at() + now.since(since)).min(now);
             }
