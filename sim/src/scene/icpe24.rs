@@ -174,7 +174,7 @@ macro_rules! sources {
 const SOURCES: &[Source] = sources! {
     "none": 1 381 true, 2 727 false, 3 786 true, 4 784 false, 5 778 false, 10 776 false,
         15 775 false;
-    "kyber": 1 304 true, 2 605 false, 3 787 false, 4 786 false, 5 782 false, 10 774 false,
+    "kyber": 1 304 true, 2 605 false, 3 787 true, 4 786 false, 5 782 false, 10 774 false,
         15 773 false;
     "mq-deadline": 1 310 true, 2 505 true, 3 569 true, 4 499 true, 5 488 true, 10 470 true,
         15 477 true;

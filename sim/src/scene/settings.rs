@@ -90,15 +90,21 @@ impl Setting {
             Bounds::Whole(..) => vec![value],
             Bounds::Wholes(..) | Bounds::Words(_) => value.split(',').collect(),
         };
-        words.into_iter().try_for_each(|word| self.check_one(word))
+        for (at, word) in words.iter().enumerate() {
+            self.check_one(word)?;
+            if words[..at].contains(word) {
+                return Err(format!("{}={value} names {word} twice", self.name));
+            }
+        }
+        Ok(())
     }
 
     fn check_one(&self, word: &str) -> Result<(), String> {
         let name = self.name;
         match self.bounds {
             Bounds::Wholes(least, most) | Bounds::Whole(least, most) => {
-                let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
-                let number = word.parse::<u64>().ok().filter(|_| digits);
+                // Each number has one way to be written.
+                let number = word.parse::<u64>().ok().filter(|number| number.to_string() == word);
                 match number {
                     Some(number) if (least..=most).contains(&number) => Ok(()),
                     Some(_) => Err(format!("{name}={word} is outside {least}..={most}")),
@@ -143,6 +149,8 @@ mod tests {
         assert_eq!(why("n=1,"), "n= is not a whole number in 1..=9");
         assert_eq!(why("one=+1"), "one=+1 is not a whole number in 0..=5");
         assert_eq!(why("one=1,2"), "one=1,2 is not a whole number in 0..=5");
+        assert_eq!(why("n=3,1,3"), "n=3,1,3 names 3 twice");
+        assert_eq!(why("n=03"), "n=03 is not a whole number in 1..=9");
         assert_eq!(why("w=c"), "w=c is none of a, b");
         assert_eq!(why("m=1"), "no setting \"m\"; there are n, one, w");
         assert_eq!(why("m"), "\"m\" is not NAME=VALUE");
