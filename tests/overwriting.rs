@@ -7,10 +7,10 @@ mod daemon;
 use std::fs;
 use std::path::PathBuf;
 
+use daemon::Folder;
 use daemon::outside::leave_out;
 use daemon::program::{program, run};
 use daemon::words::{attempt, expect_refused, told};
-use daemon::{Daemon, Folder};
 
 const MIB: u64 = 1 << 20;
 
@@ -72,17 +72,27 @@ fn a_comparison_leaves_data_of_others_alone_and_says_why_there_is_none() {
 }
 
 #[test]
-fn a_disk_of_a_server_is_looked_at_as_well() {
+fn what_is_refused_has_a_name_where_it_is_known() {
     let folder = Folder::new();
     let (path, target) = image(&folder, "notes", b"QFI\xfb");
-    let daemon = Daemon::start(&folder, &[&format!("sda={target}"), "sdb=ram:8MiB"]);
-    let over = |disk: &str| format!("nbd+unix:{}?{disk}", folder.socket().display());
-    expect_refused(&folder, &job(&over("sda"), "write"), &["holds a qcow2 image"]);
-    for _ in 0..2 {
-        told(&folder, &job(&over("sdb"), "write"));
-    }
-    daemon.stop();
+    expect_refused(&folder, &job(&target, "write"), &["holds a qcow2 image"]);
     assert!(fs::read(&path).expect("the image").starts_with(b"QFI\xfb\0"));
+}
+
+#[test]
+fn blocks_larger_than_what_is_looked_at_are_known_as_a_load_s_own() {
+    let folder = Folder::new();
+    // The last MiB begins in the middle of a block.
+    let target = format!("file:{},size=9728KiB", folder.near("disk").display());
+    let verified = ["--bs", "3m", "--verify", "crc32c", "--size", "9m", "--runtime", "1s"];
+    for _ in 0..2 {
+        told(
+            &folder,
+            &[&["bench", "--quiet", "--target", &target, "--rw", "write"], &verified[..]].concat(),
+        );
+    }
+    told(&folder, &job(&target, "randtrim"));
+    told(&folder, &job(&target, "write"));
 }
 
 /// A loop device that is detached, and what is mounted of it before, with the value.
@@ -114,6 +124,10 @@ fn a_mounted_file_system_is_read_and_never_written() {
     run("mount", &[&mounted.device, &mounted.on.display().to_string()]);
     let target = format!("file:{}", mounted.device);
     told(&folder, &job(&target, "randread"));
+    let twice = ["compare", "--quiet", "--target", &target, "--rw", "randread", "--rounds", "2"];
+    let short = ["--runtime", "50ms", "--ramp-time", "0", "--same", "--a", "", "--b", ""];
+    let ended = attempt(&folder, &[&twice[..], &short].concat());
+    assert!(!ended.stderr.contains("in use"), "{}", ended.stderr);
     expect_refused(&folder, &job(&target, "write"), &["holds an ext2, ext3 or ext4 file system"]);
     let by_force = [&job(&target, "write")[..], &["--destroy"]].concat();
     expect_refused(&folder, &by_force, &["is in use by the kernel: mounted"]);

@@ -1,4 +1,4 @@
-//! How blocks that a load has written are told from what others keep on a disk: each begins with a
+//! How sectors that a load has written are told from what others keep on a disk: each begins with a
 //! number that says so.
 
 use weir_bio::{Prng, SECTOR};
@@ -17,14 +17,23 @@ const BYTES: usize = 8;
 /// Fills memory with random bytes, a mark at the start of each sector.
 pub fn fill(prng: &mut Prng, bytes: &mut [u8]) {
     prng.fill(bytes);
+    put(RANDOM, bytes);
+}
+
+/// Marks the start of each sector.
+pub(crate) fn put(mark: u64, bytes: &mut [u8]) {
     for sector in bytes.chunks_mut(SECTOR as usize) {
-        let mark = RANDOM.to_le_bytes();
         let count = sector.len().min(BYTES);
-        sector[..count].copy_from_slice(&mark[..count]);
+        sector[..count].copy_from_slice(&mark.to_le_bytes()[..count]);
     }
 }
 
-/// Whether this is the start of a block that a load has written.
+/// Whether a mark stands at this byte of a block.
+pub(crate) fn stands_at(byte: usize) -> bool {
+    byte.is_multiple_of(SECTOR as usize)
+}
+
+/// Whether this is a sector that a load has written.
 #[must_use]
 pub fn is_marked(sector: &[u8]) -> bool {
     let number = sector.first_chunk::<BYTES>().map(|bytes| u64::from_le_bytes(*bytes));
@@ -44,14 +53,15 @@ mod tests {
         fill(&mut Prng::new(1), &mut random);
         assert!(random.chunks(512).all(is_marked));
         assert!(random[8..512].iter().any(|byte| *byte != 0));
-        let mut verified = [0; 512];
+        let mut verified = [0; 4096];
         write(Verify::Crc32c, 1, Stamp { offset: 512, generation: 3 }, &mut verified);
         let mut redo = [0; REDO_BYTES as usize];
         let (run, instance, number) = (1, 2, 3);
         LogBlock { run, instance, number, checkpoint: 0, records: Vec::new() }.encode(&mut redo);
         let mut data = [0; 8192];
         encode_data(1, 2, 3, 4, &mut data);
-        assert!(is_marked(&verified) && is_marked(&redo) && is_marked(&data));
+        let all = [&verified[..], &redo, &data];
+        assert!(all.iter().all(|block| block.chunks(512).all(is_marked)));
         for other in [&[][..], b"weirloa", b"\0weirload", &[0; 512], &[0xff; 512]] {
             assert!(!is_marked(other), "{other:?}");
         }

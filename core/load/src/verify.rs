@@ -1,13 +1,14 @@
 //! Blocks that say what they are, so that a stale, misplaced or torn one is found when it is read.
 //!
 //! Layout, little-endian: magic (8 bytes), offset in bytes (8), generation (4), CRC-32C over the
-//! rest of the block (4), then bytes that follow from seed, offset and generation.
+//! rest of the block (4), then bytes that follow from seed, offset and generation; each further
+//! sector begins with the magic too.
 
 use weir_bio::Prng;
 
 use crate::ask::Fault;
 use crate::job::Verify;
-use crate::mark::VERIFIED as MAGIC;
+use crate::mark::{self, VERIFIED as MAGIC};
 
 const HEADER: usize = 24;
 
@@ -22,11 +23,11 @@ pub struct Stamp {
 
 /// Makes `block` what `stamp` says.
 pub fn write(how: Verify, seed: u64, stamp: Stamp, block: &mut [u8]) {
-    block[..8].copy_from_slice(&MAGIC.to_le_bytes());
     block[8..16].copy_from_slice(&stamp.offset.to_le_bytes());
     block[16..20].copy_from_slice(&stamp.generation.to_le_bytes());
     block[20..24].fill(0);
     body(seed, stamp).fill(&mut block[HEADER..]);
+    mark::put(MAGIC, block);
     if how == Verify::Crc32c {
         let crc = crc32c(block);
         block[20..24].copy_from_slice(&crc.to_le_bytes());
@@ -90,9 +91,10 @@ pub fn check(how: Verify, seed: u64, stamp: Stamp, block: &[u8]) -> Result<(), F
         Verify::Pattern => {
             let mut prng = body(seed, Stamp { generation, ..stamp });
             for (index, chunk) in block[HEADER..].chunks(8).enumerate() {
-                let wanted = &prng.next().to_le_bytes()[..chunk.len()];
+                let at = HEADER + index * 8;
+                let (random, marked) = (prng.next(), mark::stands_at(at));
+                let wanted = &if marked { MAGIC } else { random }.to_le_bytes()[..chunk.len()];
                 if chunk != wanted {
-                    let at = HEADER + index * 8;
                     let expected = format!("{wanted:02x?} at its byte {at}");
                     return fault(expected, format!("{chunk:02x?}"));
                 }

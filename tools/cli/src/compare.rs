@@ -122,7 +122,8 @@ impl Compare {
         let points = self.points(&variants)?;
         let specs = points.iter().map(|(_, variants, job)| self.spec(job, &variants[0], seed));
         let specs = specs.collect::<Result<Vec<RunSpec>, Failure>>()?;
-        try_to_open(points.iter().flat_map(|(_, variants, _)| variants))?;
+        let changes = specs.iter().any(RunSpec::changes);
+        try_to_open(points.iter().flat_map(|(_, variants, _)| variants), changes)?;
         self.outputs().try_for_each(output::probe)?;
         let stop = signals()?;
         let switch = self.switch(&variants)?;
@@ -433,13 +434,20 @@ fn verdict(
 }
 
 /// Opens each target once and lets go of it: what never starts is refused before round one.
-fn try_to_open<'a>(variants: impl Iterator<Item = &'a Variant>) -> Result<(), Failure> {
+fn try_to_open<'a>(
+    variants: impl Iterator<Item = &'a Variant>,
+    changes: bool,
+) -> Result<(), Failure> {
     let mut tried = BTreeSet::new();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let of = |v: &'a Variant| v.targets.iter().chain(&v.redo).map(move |target| (&v.name, target));
     let named = variants.flat_map(of);
     for (name, target) in named.filter(|(_, target)| tried.insert(*target)) {
-        let opened = devices::open(target, &Target::parse(target)?, cpus);
+        let mut wanted = Target::parse(target)?;
+        if !changes {
+            devices::read_held(&mut wanted);
+        }
+        let opened = devices::open(target, &wanted, cpus);
         opened.map_err(|why| format!("variant {name}: {why}"))?;
     }
     Ok(())

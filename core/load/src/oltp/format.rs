@@ -2,7 +2,7 @@
 
 pub use crate::ask::CHANGES;
 
-use crate::mark::{DATA as DATA_MAGIC, REDO as REDO_MAGIC};
+use crate::mark::{self, DATA as DATA_MAGIC, REDO as REDO_MAGIC};
 use crate::verify::crc32c;
 
 /// Bytes of a data block.
@@ -15,6 +15,8 @@ pub const RECORDS: usize = 7;
 const HEADER: usize = 64;
 /// Light redo: half a kilobyte for a transaction, whatever it changed.
 const RECORD_BYTES: usize = 512;
+// Where a sector begins, its mark, there is none of a record.
+const _: () = assert!(8 + 8 * CHANGES <= RECORD_BYTES - HEADER);
 
 /// The changes of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +54,7 @@ impl LogBlock {
     /// Writes it into [`REDO_BYTES`] bytes.
     pub fn encode(&self, bytes: &mut [u8]) {
         bytes.fill(0);
+        mark::put(REDO_MAGIC, bytes);
         let count = self.records.len() as u64;
         let identity = u64::from(self.instance) | count << 16;
         let header = [REDO_MAGIC, 0, self.run, self.number, self.checkpoint, identity];
@@ -94,6 +97,7 @@ impl LogBlock {
 /// Writes what a data block says of itself: at its head, and its newest change at its tail again,
 /// so that a torn one shows.
 pub fn encode_data(run: u64, instance: u16, block: u64, newest: u64, bytes: &mut [u8]) {
+    mark::put(DATA_MAGIC, bytes);
     let header = [DATA_MAGIC, run, u64::from(instance), block, newest];
     header.iter().enumerate().for_each(|(word, value)| put(bytes, word * 8, *value));
     put(bytes, bytes.len() - 8, newest);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use weir::drivers::kind_of;
-use weir::{Backing, Device, Identity, QueueMode, Spread, Target};
+use weir::{Backing, Device, QueueMode, Spread, Target};
 use weir_bio::Class;
 use weir_load::oltp::Profile;
 use weir_load::presets::Stage;
@@ -171,14 +171,6 @@ fn reads_from_cache(jobs: &[&Job], target: &mut Target) -> bool {
     target.backing.use_page_cache()
 }
 
-/// Lets the jobs of a block device read it while it is mounted or otherwise held, if none writes.
-fn reads_held(jobs: &[&Job], target: &mut Target) {
-    let is_block = matches!(target.backing.identity(), Identity::Block(_));
-    if is_block && !jobs.is_empty() && !jobs.iter().any(|job| job.changes()) {
-        target.config.read_only = true;
-    }
-}
-
 /// The target of a job: what is given for all, or its own file or target.
 fn target_of(job: &Job, given: Option<&str>) -> Result<String, String> {
     if let Some(target) = given {
@@ -267,7 +259,9 @@ impl Opened {
             let jobs = stage.jobs.iter().zip(&opened.disks).filter(|(_, disk)| **disk == number);
             let jobs: Vec<&Job> = jobs.map(|(job, _)| job).collect();
             let cached = reads_from_cache(&jobs, &mut target);
-            reads_held(&jobs, &mut target);
+            if !jobs.is_empty() && !jobs.iter().any(|job| job.changes()) {
+                devices::read_held(&mut target);
+            }
             let made = devices::open_number(number, &name, &target, threads)?;
             made.notices.iter().for_each(|notice| (request.notice)(notice));
             let barriers = made.device.config().barriers;

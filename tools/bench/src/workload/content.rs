@@ -1,9 +1,11 @@
 //! What a target holds before a job writes there: what others keep is written over only if the
 //! user says so.
 //!
-//! Looked at are the first and the last MiB. A file system, a partition table, a member of a volume
-//! or an array, and an image of another program have names in a table of numbers at known places.
-//! Anything else that is not zeros and not of a load has none.
+//! Looked at are the first and the last MiB of files and block devices: each sector is zeros, or
+//! marked by a load that wrote it, or what others keep. A file system, a partition table, a member
+//! of a volume or an array, and an image of another program are named, by numbers at known places.
+//!
+//! Disks of servers are not looked at: some servers end with their first client.
 
 use weir::{Identity, Target};
 use weir_bio::SECTOR;
@@ -22,7 +24,7 @@ const END: u64 = 1 << 20;
 pub(crate) fn refuse(devices: &[(String, Target)]) -> Result<(), String> {
     let leaves = devices.iter().flat_map(|(name, target)| leaves(name, target));
     for (number, (name, leaf)) in leaves.enumerate() {
-        if matches!(leaf.backing.identity(), Identity::Own | Identity::Missing(_)) {
+        if !matches!(leaf.backing.identity(), Identity::Block(_) | Identity::File(..)) {
             continue;
         }
         if let Some(held) = held(number, &name, leaf)? {
@@ -77,10 +79,16 @@ impl Ends {
     }
 
     fn signature(&self) -> Option<&'static str> {
-        let known = SIGNATURES.iter().find(|(_, place, number)| {
-            place.all(self.size).any(|at| self.at(at, number.len()) == Some(*number))
-        });
+        let known = SIGNATURES
+            .iter()
+            .find(|(_, place, number)| place.all(self.size).any(|at| self.is_at(at, number)));
         known.map(|(what, ..)| *what)
+    }
+
+    /// Whether others have written this number at this place.
+    fn is_at(&self, at: u64, number: &[u8]) -> bool {
+        let mark = self.at(at / SECTOR * SECTOR, 8);
+        self.at(at, number.len()) == Some(number) && !mark.is_some_and(is_marked)
     }
 
     /// The bytes at a place, if they were read.
@@ -96,11 +104,14 @@ impl Ends {
     }
 }
 
-/// The first byte that is not zero, if no load has written any block there.
+/// The first byte that is not zero, in sectors that no load has written.
 fn foreign_byte(bytes: &[u8]) -> Option<u64> {
-    let at = bytes.iter().position(|byte| *byte != 0)?;
-    let is_of_load = bytes.chunks(SECTOR as usize).any(is_marked);
-    (!is_of_load).then_some(at as u64)
+    let sectors = bytes.chunks(SECTOR as usize).zip((0..).step_by(SECTOR as usize));
+    let mut others = sectors.filter(|(sector, _)| !is_marked(sector));
+    others.find_map(|(sector, start): (_, u64)| {
+        let at = sector.iter().position(|byte| *byte != 0)?;
+        Some(start + at as u64)
+    })
 }
 
 /// Where a number stands that tells what a disk holds.
@@ -220,7 +231,10 @@ mod tests {
         // At the other end, and under a file system that was made since.
         let other = disk(SIZE, &[(0, &written), (SIZE - 1, b"x")]).held().expect("a byte");
         assert!(other.contains(&(SIZE - 1).to_string()), "{other}");
-        let made = disk(SIZE, &[(0, &written), (1080, b"\x53\xef")]).held();
+        let (mut sector, number) = ([7; 512], b"\x53\xef");
+        assert_eq!(disk(SIZE, &[(0, &written), (1080, number)]).held(), None, "by chance");
+        sector[56..58].copy_from_slice(number);
+        let made = disk(SIZE, &[(0, &written), (1024, &sector)]).held();
         assert_eq!(made.as_deref(), Some("an ext2, ext3 or ext4 file system"));
     }
 }

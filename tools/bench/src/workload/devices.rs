@@ -20,6 +20,13 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, String>
     open_number(0, name, target, homes)
 }
 
+/// Lets a block device be read while it is mounted or otherwise held: it is opened for no more.
+pub fn read_held(target: &mut Target) {
+    if let Identity::Block(_) = target.backing.identity() {
+        target.config.read_only = true;
+    }
+}
+
 /// The same, as the disk with this number among those that are measured.
 pub(crate) fn open_number(
     number: usize,

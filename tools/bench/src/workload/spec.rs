@@ -111,6 +111,17 @@ impl RunSpec {
         RunSpec { workload, target, runtime, ramp, seed, destroy, notes, command }
     }
 
+    /// Whether anything is written or trimmed.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        match &self.workload {
+            Workload::Oltp(_) => true,
+            Workload::Stages(stages) => {
+                stages.iter().flat_map(|stage| &stage.jobs).any(|job| job.changes())
+            }
+        }
+    }
+
     /// Reads a document to its end.
     ///
     /// # Errors
