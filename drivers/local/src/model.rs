@@ -242,6 +242,7 @@ impl Drop for ModelQueue {
 #[cfg(test)]
 mod tests {
     use weir_bio::{Bio, Buf, Data};
+    use weir_queue::Cancel;
     use weir_queue::rig::Rig;
 
     use super::*;
@@ -308,6 +309,8 @@ mod tests {
             let begun = round * 1_000 * US;
             let mut closed = Rig::new(model.open(0, 4).unwrap(), 4);
             assert!(closed.submit(read(), Nanos(begun)).is_none());
+            // Given up, as the disk cannot forget it.
+            assert_eq!(closed.cancel_all(Nanos(begun)), [Cancel::Pending]);
             drop(closed);
             let mut next = Rig::new(model.open(0, 4).unwrap(), 4);
             // The disk still has the first one before it.
