@@ -479,11 +479,11 @@ fn no_target_and_no_path_is_in_the_list_of_processes_but_of_the_comparison() {
         for child in fs::read_to_string(&path).unwrap_or_default().split_whitespace() {
             let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
             let line = String::from_utf8(line).expect("words");
-            // Until it has become the run, a child has the words of the comparison.
-            let Some((_, words)) = line.split_once('\0').filter(|(_, w)| !w.starts_with("compare"))
-            else {
-                continue;
-            };
+            // Until it has become the run, a child has the words of the comparison, and for a
+            // moment the beginning of its own: all words end with a zero.
+            let of_a_run =
+                |(_, words): &(&str, &str)| !words.starts_with("compare") && words.ends_with('\0');
+            let Some((_, words)) = line.split_once('\0').filter(of_a_run) else { continue };
             assert_eq!(words, "bench\0--spec-on-stdin\0");
             assert!(!line.contains("private"), "{line}");
             seen.insert(String::from(child));

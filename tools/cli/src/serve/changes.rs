@@ -125,3 +125,76 @@ impl Followed {
 fn height(disk: usize, legs: &[Vec<usize>]) -> usize {
     legs[disk].iter().map(|leg| height(*leg, legs) + 1).max().unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir::Target;
+
+    /// Disks under these names and targets, each after those that it lies on.
+    fn disks(of: &[(&str, &str)]) -> Vec<Device> {
+        let mut open: Vec<Device> = Vec::new();
+        for (name, target) in of {
+            let target = Target::parse(target).expect("a target");
+            let known = |leg: &str| open.iter().find(|disk| disk.config().name == leg).cloned();
+            let opened = weir::open_over(name, &target, 1, known).expect("a disk");
+            open.push(opened.device);
+        }
+        open
+    }
+
+    #[test]
+    fn each_disk_above_a_change_is_asked_once_after_all_that_it_lies_on() {
+        let mut disks = disks(&[
+            ("a", "ram:1MiB"),
+            ("b", "ram:1MiB"),
+            ("c", "ram:1MiB"),
+            ("m", "linear:a+b"),
+            ("n", "linear:b+c"),
+            ("top", "linear:m+n+a"),
+        ]);
+        disks.reverse();
+        let followed = Followed { disks, behind: BTreeMap::new() };
+        let asked = |names: &[&str]| -> Vec<String> {
+            let name = |disk: usize| followed.disks[disk].config().name.clone();
+            let number = |wanted: &&str| (0..6).find(|disk| name(*disk) == **wanted).unwrap();
+            followed.with_those_above(names.iter().map(number)).into_iter().map(name).collect()
+        };
+        let place = |order: &[String], name: &str| order.iter().position(|known| known == name);
+        for changed in [&["a"][..], &["b", "a"], &["c"]] {
+            let order = asked(changed);
+            let unique: BTreeSet<&String> = order.iter().collect();
+            assert_eq!(unique.len(), order.len(), "{order:?}");
+            assert_eq!(order.last().map(String::as_str), Some("top"), "{order:?}");
+            for (leg, above) in [("a", "m"), ("b", "m"), ("b", "n"), ("c", "n")] {
+                let (leg, above) = (place(&order, leg), place(&order, above));
+                assert!(above.is_none() || leg < above, "{order:?}");
+            }
+        }
+        assert_eq!(asked(&["top"]), ["top"]);
+        // Of `n`, which did not change below, nothing is to be taken on but what `top` lies on.
+        assert!(place(&asked(&["a"]), "n").is_some() && place(&asked(&["c"]), "m").is_some());
+        assert!(place(&asked(&["a"]), "c").is_none(), "it lies under no disk above `a` alone");
+    }
+
+    #[test]
+    fn a_disk_that_cannot_be_asked_is_asked_again_after_longer_and_longer() {
+        let disks = disks(&[("a", "ram:1MiB")]);
+        // Closed, it cannot be asked.
+        disks[0].take_offline();
+        let mut followed = Followed { disks, behind: BTreeMap::new() };
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            followed.take_on(0);
+            pauses.push(followed.behind[&0].pause.as_secs());
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+        assert!(followed.due().expect("a time") > Instant::now());
+        // Not before it is due, and at once if it says that it has changed.
+        followed.sweep(BTreeSet::new());
+        assert_eq!(followed.behind.len(), 1);
+        followed.behind.clear();
+        followed.sweep(BTreeSet::from([0]));
+        assert_eq!(followed.behind[&0].pause, AGAIN);
+    }
+}
