@@ -192,6 +192,23 @@ mod tests {
     }
 
     #[test]
+    fn a_block_of_several_sectors_is_what_was_written_and_damage_to_any_mark_is_found() {
+        for how in [Verify::Crc32c, Verify::Pattern] {
+            let stamp = Stamp { offset: 4096, generation: 1 };
+            let mut block = [0; 4096];
+            write(how, 7, stamp, &mut block);
+            check(how, 7, stamp, &block).expect("it is what was written");
+            for sector in 1..8 {
+                block[sector * 512] ^= 1;
+                let what = check(how, 7, stamp, &block).expect_err("a mark").what;
+                let place = format!("at its byte {}", sector * 512);
+                assert!(what.contains("CRC-32C") || what.contains(&place), "{what}");
+                block[sector * 512] ^= 1;
+            }
+        }
+    }
+
+    #[test]
     fn each_kind_of_damage_is_named_with_what_was_found() {
         for how in [Verify::Crc32c, Verify::Pattern] {
             let stamp = Stamp { offset: 8192, generation: 3 };

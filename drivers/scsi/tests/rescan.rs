@@ -166,6 +166,48 @@ fn a_unit_that_does_not_say_whether_it_has_a_cache_is_taken_for_one_that_has() {
 }
 
 #[test]
+fn a_list_of_units_that_was_not_told_is_asked_for_again() {
+    let script = Script::new(adapter());
+    let mut bench = Bench::new(&script);
+    let device = bench.units[0].device.clone();
+    attention(&script, AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED);
+    bench.read_once();
+    // No conversation gets through.
+    let disk = script.state().disks.remove(&Lun::ZERO).expect("a disk");
+    device.enlarge(0).expect_err("the list is not told");
+    script.state().disks.insert(Lun::ZERO, Disk { luns: vec![lun(0), lun(3)], ..disk });
+    device.enlarge(0).expect("a size");
+    let told = bench.host.notices().all().join("\n");
+    assert!(told.contains("LUN 3 is there, and no disk here"), "{told}");
+    bench.end();
+}
+
+#[test]
+fn a_reset_while_a_unit_is_asked_has_it_asked_again() {
+    // It has a cache, so that a reset is no news of one but for the answer that is under way.
+    let script = Script::new(adapter());
+    let mut bench = Bench::new(&script);
+    let heard = heard(&bench);
+    let reset = |bench: &mut Bench| {
+        attention(&script, AdditionalSense::POWER_ON_OR_RESET_OCCURRED);
+        bench.read_once();
+    };
+    reset(&mut bench);
+    assert_eq!(heard.load(Ordering::SeqCst), 0);
+    let unit = Arc::clone(&bench.units[0].unit);
+    std::thread::scope(|scope| {
+        let (asked, answers) = script.hold_asking();
+        let rescan = scope.spawn(|| unit.enlarge(0));
+        asked.recv().expect("it is asked");
+        reset(&mut bench);
+        answers.send(()).expect("it waits for its answer");
+        rescan.join().expect("no panic").expect("a size");
+    });
+    assert_eq!(heard.load(Ordering::SeqCst), 1);
+    bench.end();
+}
+
+#[test]
 fn a_unit_that_is_smaller_or_another_is_refused_and_stays_as_it_was() {
     let script = Script::new(adapter());
     let bench = Bench::new(&script);

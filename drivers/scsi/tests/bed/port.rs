@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_bio::{Data, Nanos};
@@ -125,6 +126,8 @@ pub struct State {
     pub announced: bool,
     /// Most commands at once, on all ports.
     pub peak: usize,
+    /// The next conversation tells that it has begun, and waits.
+    hold: Option<(Sender<()>, Receiver<()>)>,
 }
 
 impl State {
@@ -189,7 +192,15 @@ impl Script {
             open: 0,
             announced: false,
             peak: 0,
+            hold: None,
         })))
+    }
+
+    /// Holds the next conversation: what tells that it has begun, and what has it go on.
+    pub fn hold_asking(&self) -> (Receiver<()>, Sender<()>) {
+        let ((begun, told), (go, goes_on)) = (mpsc::channel(), mpsc::channel());
+        self.state().hold = Some((begun, goes_on));
+        (told, go)
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -225,6 +236,11 @@ impl Transport for Script {
     fn ask(&self, asker: &mut dyn Asker) -> Result<(), DriverError> {
         let lun = asker.next().map(|(lun, ..)| lun);
         let Some(lun) = lun else { return Ok(()) };
+        let hold = self.state().hold.take();
+        if let Some((begun, goes_on)) = hold {
+            begun.send(()).expect("the test waits for it");
+            goes_on.recv().expect("the test has it go on");
+        }
         let mut state = self.state();
         match state.disks.get_mut(&lun) {
             Some(disk) => disk.ask(asker),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use weir_bio::{Limits, Nanos, Status, WriteCache};
+use weir_bio::{Limits, Nanos, Size, Status, WriteCache};
 use weir_control::{ControlCalls, Disk, LiveDisk, Parameters, Tree};
 use weir_local::Ram;
 use weir_queue::{
@@ -50,7 +50,11 @@ pub fn live(device: Device) -> LiveDisk {
 
 /// A driver without a cache until one is turned on; its queues are never opened.
 #[derive(Clone, Default)]
-pub struct CacheLater(pub Arc<Mutex<WriteCache>>);
+pub struct CacheLater {
+    pub cache: Arc<Mutex<WriteCache>>,
+    /// It does not say how large it is.
+    pub silent: bool,
+}
 
 impl Driver for CacheLater {
     fn limits(&self) -> Limits {
@@ -58,7 +62,14 @@ impl Driver for CacheLater {
     }
 
     fn write_cache(&self) -> WriteCache {
-        *self.0.lock().unwrap()
+        *self.cache.lock().unwrap()
+    }
+
+    fn enlarge(&self, _: u64) -> Result<Size, DriverError> {
+        match self.silent {
+            false => Ok(self.limits().size()),
+            true => Err(DriverError { what: String::from("it says nothing"), source: None }),
+        }
     }
 
     fn queues(&self) -> Queues {
