@@ -304,14 +304,22 @@ fn a_bio_between_two_requests_makes_them_one_with_the_older_deadline() {
     assert_eq!((rig.bfq.node(kept).rq.sector, rig.bfq.node(kept).rq.sectors), (1000, 24));
 }
 
-#[test]
-fn a_queue_whose_next_request_grows_is_given_more() {
+/// Queue 1 is in service, and queue 2 waits with a request of 200 sectors, as many as its budget;
+/// that request.
+fn beside_a_waiting_queue() -> (Rig, SchedTag) {
     let mut rig = Rig::with(true, 0);
     rig.insert(rq(1, 1000));
     rig.dispatch();
     let next = rig.insert(Rq { sectors: 200, ..rq(2, 9000) });
     let id = rig.id(2);
     rig.bfq.queue_mut(id).max_budget = 200;
+    (rig, next)
+}
+
+#[test]
+fn a_queue_whose_next_request_grows_is_given_more() {
+    let (mut rig, next) = beside_a_waiting_queue();
+    let id = rig.id(2);
     rig.bfq.next_changed(id);
     assert_eq!(rig.entity(2).budget, 200);
     let merge = rig.bfq.merge(&rq(2, 9200), rig.now);

@@ -103,12 +103,7 @@ fn a_waiting_queue_of_which_a_request_is_injected_is_given_what_the_one_behind_n
 
 #[test]
 fn a_waiting_queue_whose_next_request_takes_in_a_new_one_is_given_more() {
-    let mut rig = Rig::with(true, 0);
-    rig.insert(rq(1, 1000));
-    rig.dispatch();
-    let next = rig.insert(Rq { sectors: 200, ..rq(2, 9000) });
-    let id = rig.id(2);
-    rig.bfq.queue_mut(id).max_budget = 200;
+    let (mut rig, next) = beside_a_waiting_queue();
     let gone = rig.insert(rq(2, 9200));
     assert_eq!(rig.absorbed, [(next, gone)]);
     assert_eq!(rig.entity(2).budget, 208);
