@@ -13,7 +13,7 @@ use crate::cpu::{Cpu, CpuTime};
 use crate::driver::{SharedPort, SimDriver, lock, split_name};
 use crate::lock::Lock;
 use crate::process::{Habit, Process};
-use crate::profile::{Profile, SchedulerPrice};
+use crate::profile::{CPUS_MAX, Profile, SchedulerPrice};
 
 /// A host that is to be simulated.
 #[derive(Clone, Debug)]
@@ -34,6 +34,37 @@ pub struct HostSpec {
     pub job: Job,
     /// What chance begins with.
     pub seed: u64,
+}
+
+/// Disks at most: a process remembers in a word which it has handed something to.
+const DISKS_MAX: usize = 64;
+
+/// Pairs of a process and a disk at most: as many as the bell tells apart.
+const PAIRS_MAX: usize = 4096;
+
+impl HostSpec {
+    fn check(&self) -> Result<(), HostError> {
+        let machine = self.profile.machine;
+        let cpus = machine.sockets.saturating_mul(machine.cores);
+        let pairs = self.processes.saturating_mul(self.disks);
+        for (name, value, most) in [
+            ("sockets * cores", cpus, CPUS_MAX),
+            ("vectors", self.profile.path.vectors, CPUS_MAX),
+            ("disks", self.disks, DISKS_MAX),
+            ("processes", self.processes, PAIRS_MAX),
+            ("processes * disks", pairs, PAIRS_MAX),
+            ("depth", self.habit.depth.into(), usize::from(u16::MAX)),
+            ("batch", self.habit.batch as usize, usize::from(u16::MAX)),
+        ] {
+            if !(1..=most).contains(&value) {
+                return Err(HostError(format!("{name}={value} is outside 1..={most}")));
+            }
+        }
+        match self.config.mode {
+            QueueMode::Sq => Err(HostError("queue_mode=sq is not simulated".into())),
+            QueueMode::Mq => Ok(()),
+        }
+    }
 }
 
 /// Why a host cannot be simulated.
@@ -155,9 +186,10 @@ impl Host {
     /// # Errors
     /// A figure outside its bound.
     pub fn new(spec: HostSpec) -> Result<Host, HostError> {
+        spec.check()?;
         let machine = spec.profile.machine;
         let cpus = machine.sockets * machine.cores;
-        let bell = Bell::with_lanes(Box::new(NoWake), spec.processes.max(1) * spec.disks.max(1));
+        let bell = Bell::with_lanes(Box::new(NoWake), spec.processes * spec.disks);
         let mut host = Host {
             agenda: Agenda::default(),
             cpus: (0..cpus)
@@ -177,9 +209,6 @@ impl Host {
             ios: 0,
             latency: 0,
         };
-        if spec.config.mode == QueueMode::Sq {
-            return Err(HostError("queue_mode=sq is not simulated".into()));
-        }
         for index in 0..spec.disks {
             host.add_disk(&spec, index)?;
         }
@@ -236,6 +265,12 @@ impl Host {
             let token = index * spec.disks + number;
             let queues = usize::from(spec.config.queues);
             let lane = cpu * queues / self.cpus.len();
+            // One more would have to wait for a slot, and a process here does not.
+            let (depth, most) = (spec.habit.depth, 2 * u32::from(side.device.nr_requests()));
+            if u32::from(depth) > most {
+                let what = format!("depth={depth} is above the {most} slots of a submitter");
+                return Err(HostError(what));
+            }
             let submitter =
                 side.device.submitter(&self.bell, token, lane).map_err(|why| refused(&why))?;
             submitters.push(submitter);
@@ -250,11 +285,12 @@ impl Host {
         Ok(())
     }
 
-    /// Brings it to rest: nothing new begins, and all that is under way ends.
+    /// Brings it to rest: nothing new begins, and all that is under way ends; how many I/Os there
+    /// were.
     ///
     /// # Panics
     /// If something does not end, or ended more than once.
-    pub fn finish(mut self) {
+    pub fn finish(mut self) -> u64 {
         self.processes.iter_mut().for_each(Process::stop);
         let until = self.agenda.now() + FINISH;
         while self.processes.iter().any(Process::is_busy) {
@@ -263,6 +299,7 @@ impl Host {
         }
         let begun: u64 = self.processes.iter().map(|process| process.handed_in).sum();
         assert_eq!(begun, self.ios, "each I/O ends once");
+        begun
     }
 
     /// Lets so much time pass; the figures of it.
@@ -372,14 +409,14 @@ impl Host {
     }
 }
 
-/// Simulates a host for `ns` after it has run for `warm_up`; the figures of that time.
+/// Simulates a host for `ns` after it has run for `warm_up`; the figures of that time, and how many
+/// I/Os there were in all.
 ///
 /// # Errors
 /// As [`Host::new`].
-pub fn simulate(spec: HostSpec, warm_up: u64, ns: u64) -> Result<Figures, HostError> {
+pub fn simulate(spec: HostSpec, warm_up: u64, ns: u64) -> Result<(Figures, u64), HostError> {
     let mut host = Host::new(spec)?;
     host.run(warm_up);
     let figures = host.run(ns);
-    host.finish();
-    Ok(figures)
+    Ok((figures, host.finish()))
 }

@@ -128,6 +128,26 @@ pub struct SchedulerPrice {
     pub end: Vec<u64>,
 }
 
+/// Processors of a host at most.
+pub(crate) const CPUS_MAX: usize = 256;
+
+/// The largest figure of a profile, so that no sum or product of some is too large: a second.
+const FIGURE_MAX: i64 = 1_000_000_000;
+
+/// The first figure that is too large, in words.
+fn above_most(name: &str, value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::Integer(figure) if *figure > FIGURE_MAX => {
+            Some(format!("{name} = {figure} is above {FIGURE_MAX}"))
+        }
+        toml::Value::Array(values) => values.iter().find_map(|value| above_most(name, value)),
+        toml::Value::Table(table) => {
+            table.iter().find_map(|(inner, value)| above_most(&format!("{name}.{inner}"), value))
+        }
+        _ => None,
+    }
+}
+
 /// Why a text is no profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError(String);
@@ -150,9 +170,15 @@ impl Profile {
             toml::from_str(text).map_err(|error| ProfileError(error.to_string().trim().into()))?;
         let Machine { sockets, cores, .. } = profile.machine;
         match sockets.saturating_mul(cores) {
-            1..=256 => Ok(profile),
-            cpus => Err(ProfileError(format!("sockets * cores = {cpus} is outside 1..=256"))),
+            1..=CPUS_MAX => {}
+            cpus => {
+                let what = format!("sockets * cores = {cpus} is outside 1..={CPUS_MAX}");
+                return Err(ProfileError(what));
+            }
         }
+        let all = text.parse::<toml::Table>().expect("it was read before");
+        let too_large = all.iter().find_map(|(name, value)| above_most(name, value));
+        too_large.map_or(Ok(profile), |what| Err(ProfileError(what)))
     }
 
     /// A profile that is known by name, one of [`PROFILES`].
@@ -193,6 +219,9 @@ mod tests {
         let text = PROFILES[0].1;
         let none = text.replace("sockets = 2", "sockets = 0");
         assert!(Profile::parse(&none).expect_err("none").to_string().contains("outside 1..=256"));
+        let dear = text.replace("syscall = ", "syscall = 9000000");
+        let why = Profile::parse(&dear).expect_err("a price").to_string();
+        assert!(why.starts_with("path.syscall = 9000000") && why.contains("above"), "{why}");
         let word = text.replace("sockets", "sackets");
         assert!(Profile::parse(&word).expect_err("word").to_string().contains("sackets"));
     }

@@ -75,28 +75,33 @@ pub struct Row {
 pub struct Outcome {
     /// Its figures.
     pub rows: Vec<Row>,
-    /// I/Os that were simulated and counted.
+    /// I/Os that were simulated, those before and after the measured time as well.
     pub requests: u64,
-    /// Simulated time, ns.
+    /// Simulated time, until the measured time was over, ns.
     pub ns: u64,
 }
 
-/// One of ours beside the source's.
+/// One of ours, beside the source's if that has one.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// Ours.
     pub row: Row,
     /// The source's.
-    pub source: Source,
-    /// How far ours is off, percent.
-    pub error_pct: f64,
+    pub source: Option<Source>,
 }
 
 impl Checked {
+    /// How far ours is off, percent.
+    #[must_use]
+    pub fn error_pct(&self) -> Option<f64> {
+        self.source.map(|source| (self.row.value / source.value - 1.0) * 100.0)
+    }
+
     /// Whether it is within the tolerance.
     #[must_use]
-    pub fn is_within(&self) -> bool {
-        self.error_pct.abs() <= self.source.tolerance
+    pub fn is_within(&self) -> Option<bool> {
+        let source = self.source?;
+        self.error_pct().map(|error| error.abs() <= source.tolerance)
     }
 }
 
@@ -152,19 +157,21 @@ impl Scene {
         rows
     }
 
-    /// The source's figures beside ours.
-    #[must_use]
-    pub fn check(&self, rows: &[Row]) -> Vec<Checked> {
-        let pairs = self.sources.iter().filter_map(|source| {
-            let is_it = |row: &&Row| row.case == source.case && row.metric == source.metric;
-            rows.iter().find(is_it).map(|row| (row.clone(), *source))
-        });
-        pairs
-            .map(|(row, source)| {
-                let error_pct = (row.value / source.value - 1.0) * 100.0;
-                Checked { row, source, error_pct }
-            })
-            .collect()
+    /// Each row of ours, with the source's figure beside it if there is one.
+    ///
+    /// # Errors
+    /// A figure of the source that no row stands for.
+    pub fn check(&self, rows: &[Row]) -> Result<Vec<Checked>, SceneError> {
+        let is_of =
+            |row: &Row, source: &Source| row.case == source.case && row.metric == source.metric;
+        let has_row = |source: &&Source| rows.iter().any(|row| is_of(row, source));
+        if let Some(Source { case, metric, .. }) = self.sources.iter().find(|one| !has_row(one)) {
+            let what = format!("{}: no case gives {metric} of {case}", self.name);
+            return Err(SceneError(what));
+        }
+        let of_source = |row: &Row| self.sources.iter().find(|source| is_of(row, source));
+        let checked = |row: &Row| Checked { row: row.clone(), source: of_source(row).copied() };
+        Ok(rows.iter().map(checked).collect())
     }
 }
 
@@ -174,13 +181,13 @@ impl Case {
     /// # Errors
     /// A figure of the host outside its bound.
     pub fn run(&self) -> Result<Outcome, SceneError> {
-        let figures = simulate(self.host.clone(), self.warm_up, self.ns)
+        let (figures, requests) = simulate(self.host.clone(), self.warm_up, self.ns)
             .map_err(|why| SceneError(format!("{}: {why}", self.name)))?;
         let row = |(metric, value)| Row { case: self.name.clone(), metric, value };
         Ok(Outcome {
             rows: (self.figures)(&figures).into_iter().map(row).collect(),
-            requests: figures.ios,
-            ns: self.ns,
+            requests,
+            ns: self.warm_up + self.ns,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The engine: what a host does is a function of its spec and seed, and follows from the prices.
 
 use weir_load::{Access, Direction, Job, Sizes};
-use weir_queue::{Config, Spread};
+use weir_queue::{Config, QueueMode, Spread};
 use weir_sim::{Figures, Habit, HostSpec, Profile, simulate};
 use weir_sim_disk::Spec;
 
@@ -34,7 +34,7 @@ fn host(scheduler: &str, processes: usize, seed: u64) -> HostSpec {
 }
 
 fn run(spec: HostSpec) -> Figures {
-    simulate(spec, 0, 20 * MS).expect("a host")
+    simulate(spec, 0, 20 * MS).expect("a host").0
 }
 
 #[test]
@@ -117,4 +117,31 @@ fn two_disks_are_used_alike() {
     spec.disk = Spec::parse("[fixed]\nunits = 1\nlatency = \"100us\"").expect("a disk");
     let figures = run(spec);
     assert!((19_000.0..=20_100.0).contains(&figures.iops()), "{}", figures.iops());
+}
+
+#[test]
+fn a_host_that_cannot_be_is_refused_with_the_figure_and_its_bound() {
+    let why = |change: fn(&mut HostSpec)| {
+        let mut spec = host("mq-deadline", 1, 1);
+        change(&mut spec);
+        simulate(spec, 0, MS).expect_err("it cannot be").to_string()
+    };
+    assert_eq!(why(|spec| spec.disks = 0), "disks=0 is outside 1..=64");
+    assert_eq!(why(|spec| spec.disks = 65), "disks=65 is outside 1..=64");
+    assert_eq!(why(|spec| spec.processes = 0), "processes=0 is outside 1..=4096");
+    let pairs = why(|spec| (spec.disks, spec.processes) = (64, 65));
+    assert_eq!(pairs, "processes * disks=4160 is outside 1..=4096");
+    let cores = why(|spec| spec.profile.machine.cores = 0);
+    assert_eq!(cores, "sockets * cores=0 is outside 1..=256");
+    assert_eq!(why(|spec| spec.habit.batch = 0), "batch=0 is outside 1..=65535");
+    let depth = why(|spec| (spec.habit.depth, spec.config.nr_requests) = (1000, Some(256)));
+    assert_eq!(depth, "depth=1000 is above the 512 slots of a submitter");
+    assert!(why(|spec| spec.config.mode = QueueMode::Sq).contains("queue_mode=sq"));
+}
+
+#[test]
+fn as_many_ios_as_a_submitter_has_slots_are_simulated() {
+    let mut spec = host("mq-deadline", 1, 1);
+    (spec.habit.depth, spec.config.nr_requests) = (512, Some(256));
+    assert!(run(spec).ios > 512);
 }

@@ -126,6 +126,10 @@ fn scene_as_text(scene: &Scene) -> String {
     format!("{}: {}\n{}", scene.name, scene.about, table(&rows))
 }
 
+fn notes(scene: &Scene) -> String {
+    scene.notes.iter().map(|note| format!("note: {note}\n")).collect()
+}
+
 /// Columns that are aligned, two spaces before each.
 fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
@@ -144,6 +148,7 @@ struct Simulated {
     requests: u64,
     ns: u64,
     took: Duration,
+    threads: usize,
 }
 
 impl How {
@@ -164,7 +169,7 @@ impl How {
             ));
         }
         let ns = outcomes.iter().map(|one| one.ns).sum();
-        Ok(Simulated { rows: scene.rows(&outcomes), requests, ns, took })
+        Ok(Simulated { rows: scene.rows(&outcomes), requests, ns, took, threads })
     }
 
     fn document(&self, scene: &Scene, settings: &Settings, of: &Simulated) -> Map<String, Value> {
@@ -174,7 +179,8 @@ impl How {
         let document = json!({
             "scene": scene.name, "seed": self.seed, "settings": settings,
             "simulated_s": of.ns as f64 / 1e9, "requests": of.requests, "wall_s": wall_s,
-            "requests_per_wall_s": of.requests as f64 / wall_s, "notices": scene.notes,
+            "requests_per_wall_s": of.requests as f64 / wall_s, "threads": of.threads,
+            "notices": scene.notes,
         });
         let Value::Object(document) = document else { unreachable!("it is written as one") };
         document
@@ -189,17 +195,22 @@ fn refused(why: SceneError) -> Failure {
 fn run_all(cases: &[Case], threads: usize) -> Result<Vec<Outcome>, SceneError> {
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(vec![None; cases.len()]);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let index = next.fetch_add(1, Ordering::Relaxed)
-                    && let Some(case) = cases.get(index)
-                {
-                    let outcome = case.run();
-                    outcomes.lock().expect("no thread has panicked")[index] = Some(outcome);
-                }
-            });
+    let work = || {
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(case) = cases.get(index)
+        {
+            let outcome = case.run();
+            outcomes.lock().expect("no thread has panicked")[index] = Some(outcome);
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Where the system has no more threads, fewer do the same.
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
+        work();
     });
     let outcomes = outcomes.into_inner().expect("no thread has panicked");
     outcomes.into_iter().map(|outcome| outcome.expect("each case is simulated")).collect()
@@ -221,7 +232,7 @@ impl Run {
         rows.extend(
             simulated.rows.iter().map(|row| [row.case.clone(), row.metric.into(), told(row.value)]),
         );
-        print(&table(&rows))
+        print(&(table(&rows) + &notes(scene)))
     }
 }
 
@@ -249,8 +260,8 @@ impl Check {
         for scene in scenes {
             let settings = scene.defaults();
             let simulated = self.how.simulate(scene, &settings)?;
-            let checked = scene.check(&simulated.rows);
-            off += checked.iter().filter(|one| !one.is_within()).count();
+            let checked = scene.check(&simulated.rows).map_err(refused)?;
+            off += checked.iter().filter(|one| one.is_within() == Some(false)).count();
             if self.how.json {
                 let mut document = self.how.document(scene, &settings, &simulated);
                 document.insert("rows".into(), checked.iter().map(checked_as_json).collect());
@@ -274,9 +285,9 @@ impl Check {
 
 fn checked_as_json(checked: &Checked) -> Value {
     let mut map = row_as_json(&checked.row);
-    map.insert("source".into(), json!(checked.source.value));
-    map.insert("error_pct".into(), json!(checked.error_pct));
-    map.insert("fitted".into(), json!(checked.source.fitted));
+    map.insert("source".into(), json!(checked.source.map(|source| source.value)));
+    map.insert("error_pct".into(), json!(checked.error_pct()));
+    map.insert("fitted".into(), json!(checked.source.map(|source| source.fitted)));
     map.insert("within".into(), json!(checked.is_within()));
     Value::Object(map)
 }
@@ -285,17 +296,17 @@ fn checked_as_text(scene: &Scene, checked: &[Checked]) -> String {
     let heads = ["case", "metric", "source", "ours", "error", "bound", "", ""];
     let mut rows = vec![heads.map(String::from)];
     rows.extend(checked.iter().map(|one| {
+        let of_source = |text: fn(scene::Source) -> String| one.source.map_or("-".into(), text);
         [
             one.row.case.clone(),
             one.row.metric.into(),
-            told(one.source.value),
+            of_source(|source| told(source.value)),
             told(one.row.value),
-            format!("{:+.1} %", one.error_pct),
-            format!("{} %", one.source.tolerance),
-            (if one.source.fitted { "fitted" } else { "predicted" }).into(),
-            (if one.is_within() { "" } else { "OFF" }).into(),
+            one.error_pct().map_or("-".into(), |error| format!("{error:+.1} %")),
+            of_source(|source| format!("{} %", source.tolerance)),
+            of_source(|source| (if source.fitted { "fitted" } else { "predicted" }).into()),
+            (if one.is_within() == Some(false) { "OFF" } else { "" }).into(),
         ]
     }));
-    let notes: String = scene.notes.iter().map(|note| format!("note: {note}\n")).collect();
-    format!("{}: {}\n{}{notes}\n", scene.name, scene.about, table(&rows))
+    format!("{}: {}\n{}{}\n", scene.name, scene.about, table(&rows), notes(scene))
 }
