@@ -14,6 +14,8 @@ pub(crate) enum Alarm {
     Disk(usize),
     /// A lane named this time.
     Lane(usize),
+    /// A process sleeps until this time.
+    Process(usize),
 }
 
 /// Alarms by time, and the clock.

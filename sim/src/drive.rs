@@ -182,10 +182,13 @@ impl Host {
     fn go_on(&mut self, cpu: usize, process: usize) {
         let now = self.agenda.now();
         let Path { complete, make, syscall, submit, .. } = self.profile.path;
-        self.processes[process].told = false;
+        let told = std::mem::take(&mut self.processes[process].told);
         let ended = self.processes[process].take_ended(now) as u64;
         let asking = &mut self.processes[process];
-        let made = asking.make(now) as u64;
+        // What a device had no place for goes first; else it would wait behind its own.
+        let held = asking.held() as u64;
+        let again = if told || ended > 0 { held } else { 0 };
+        let made = if held > 0 { 0 } else { asking.make(now) as u64 };
         let think = made * asking.think();
         let through = asking.through;
         let leaves = if self.deals { ended } else { 0 };
@@ -200,6 +203,11 @@ impl Host {
         if ended > 0 {
             steps.push_back(Step::Return(process));
             steps.push_back(Step::Run(ended * complete, Spent::User));
+        }
+        if again > 0 {
+            steps.push_back(system(again * submit));
+            steps.push_back(Step::HandIn(process));
+            return;
         }
         if made == 0 {
             if ended == 0 {
@@ -339,6 +347,9 @@ impl Host {
         }
         self.processes[process].asleep = true;
         self.cpus[cpu].process = None;
+        if let Some(at) = self.processes[process].waits_until {
+            self.agenda.put(at.max(self.agenda.now()), Alarm::Process(process));
+        }
     }
 }
 

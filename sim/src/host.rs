@@ -3,16 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weir_bio::{Nanos, Prng};
+use weir_bio::{GroupId, Nanos, Prng};
 use weir_load::{Ground, Job, Stream};
-use weir_queue::{Bell, Config, Device, Lane, QueueMode, Spread, Wake};
+use weir_queue::{Bell, Config, Device, Groups, Lane, QueueMode, Spread, Wake};
 use weir_sim_disk::{Disk, Spec};
 
 use crate::agenda::{Agenda, Alarm};
 use crate::cpu::{Cpu, CpuTime};
 use crate::driver::{SharedPort, SimDriver, lock, split_name};
+use crate::figures::{Commands, Figures, KindFigures, Worked, service};
 use crate::lock::Lock;
-use crate::process::{Habit, Process};
+use crate::process::{Process, Processes, Seat};
 use crate::profile::{CPUS_MAX, Profile, SchedulerPrice};
 
 /// A host that is to be simulated.
@@ -26,12 +27,10 @@ pub struct HostSpec {
     pub disk: Spec,
     /// How many.
     pub disks: usize,
-    /// How many processes, each bound to a processor, in turn.
-    pub processes: usize,
-    /// How each goes about its work.
-    pub habit: Habit,
-    /// What each asks for; its depth is the habit's.
-    pub job: Job,
+    /// Its processes, by kind. What is of one kind is named once.
+    pub processes: Vec<Processes>,
+    /// Weights of groups, by path; 100 for those that are not named.
+    pub weights: Vec<(String, u16)>,
     /// What chance begins with.
     pub seed: u64,
 }
@@ -46,24 +45,60 @@ impl HostSpec {
     fn check(&self) -> Result<(), HostError> {
         let machine = self.profile.machine;
         let cpus = machine.sockets.saturating_mul(machine.cores);
-        let pairs = self.processes.saturating_mul(self.disks);
+        let processes = self.processes.iter().map(|kind| kind.count).fold(0, usize::saturating_add);
+        let pairs = processes.saturating_mul(self.disks);
         for (name, value, most) in [
             ("sockets * cores", cpus, CPUS_MAX),
             ("vectors", self.profile.path.vectors, CPUS_MAX),
             ("disks", self.disks, DISKS_MAX),
-            ("processes", self.processes, PAIRS_MAX),
+            ("processes", processes, PAIRS_MAX),
             ("processes * disks", pairs, PAIRS_MAX),
-            ("depth", self.habit.depth.into(), usize::from(u16::MAX)),
-            ("batch", self.habit.batch as usize, usize::from(u16::MAX)),
         ] {
-            if !(1..=most).contains(&value) {
-                return Err(HostError(format!("{name}={value} is outside 1..={most}")));
-            }
+            between(name, value as u64, 1, most as u64)?;
         }
+        self.processes.iter().try_for_each(|kind| self.check_kind(kind))?;
         match self.config.mode {
             QueueMode::Sq => Err(HostError("queue_mode=sq is not simulated".into())),
             QueueMode::Mq => Ok(()),
         }
+    }
+
+    fn check_kind(&self, kind: &Processes) -> Result<(), HostError> {
+        let Processes { habit, start, stagger, .. } = kind;
+        between("count", kind.count as u64, 1, PAIRS_MAX as u64)?;
+        between("depth", habit.depth.into(), 1, u16::MAX.into())?;
+        between("batch", habit.batch.into(), 1, u16::MAX.into())?;
+        between("ios", kind.ios.unwrap_or(1), 1, u64::MAX)?;
+        for (name, ns) in [
+            ("think", habit.think),
+            ("think_spread", habit.think_spread),
+            ("pause", habit.pause),
+            ("pause_spread", habit.pause_spread),
+            ("start", *start),
+            ("stagger", *stagger),
+        ] {
+            between(name, ns, 0, TIME_MAX)?;
+        }
+        let name = &kind.name;
+        if self.processes.iter().filter(|other| other.name == *name).count() > 1 {
+            return Err(HostError(format!("two kinds of processes are called {name:?}")));
+        }
+        if kind.job.flush_every > 0 && self.disks > 1 {
+            let (every, disks) = (kind.job.flush_every, self.disks);
+            let what = format!("flush_every={every} with disks={disks}: a flush is for one disk");
+            return Err(HostError(what));
+        }
+        Ok(())
+    }
+}
+
+/// The longest time of a process, ns: a thousand seconds.
+const TIME_MAX: u64 = 1_000_000_000_000;
+
+fn between(name: &str, value: u64, least: u64, most: u64) -> Result<(), HostError> {
+    match value {
+        value if (least..=most).contains(&value) => Ok(()),
+        value => Err(HostError(format!("{name}={value} is outside {least}..={most}"))),
     }
 }
 
@@ -78,50 +113,6 @@ impl fmt::Display for HostError {
 }
 
 impl std::error::Error for HostError {}
-
-/// The figures of a stretch of simulated time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// How long it was, ns.
-    pub ns: u64,
-    /// I/Os that ended.
-    pub ios: u64,
-    /// Their latencies, in all, ns.
-    pub latency: u64,
-    /// The processors.
-    pub cpus: u64,
-    /// Their time.
-    pub time: CpuTime,
-}
-
-impl Figures {
-    /// I/Os a second.
-    #[must_use]
-    pub fn iops(&self) -> f64 {
-        self.ios as f64 * 1e9 / self.ns as f64
-    }
-
-    /// The mean latency, ns.
-    #[must_use]
-    pub fn latency_ns(&self) -> f64 {
-        self.latency as f64 / self.ios as f64
-    }
-
-    /// The share of the time in which processors did something that they spent waiting for locks,
-    /// percent.
-    #[must_use]
-    pub fn spin_percent(&self) -> f64 {
-        let busy = self.time.user + self.time.system + self.time.spin;
-        self.time.spin as f64 * 100.0 / busy as f64
-    }
-
-    /// The share of all processors' time that was spent in the system, percent.
-    #[must_use]
-    pub fn system_percent(&self) -> f64 {
-        let system = self.time.system + self.time.spin;
-        system as f64 * 100.0 / (self.ns * self.cpus) as f64
-    }
-}
 
 /// Its one home is turned by the engine, which looks by itself.
 struct NoWake;
@@ -176,8 +167,14 @@ pub struct Host {
     pub(crate) deals: bool,
     pub(crate) devices_each: usize,
     pub(crate) prng: Prng,
+    groups: Arc<Groups>,
     ios: u64,
     latency: u64,
+    commands: Commands,
+    /// The names of its kinds of processes.
+    kinds: Vec<String>,
+    /// Processes that finish by themselves and have not.
+    unfinished: usize,
 }
 
 impl Host {
@@ -189,7 +186,8 @@ impl Host {
         spec.check()?;
         let machine = spec.profile.machine;
         let cpus = machine.sockets * machine.cores;
-        let bell = Bell::with_lanes(Box::new(NoWake), spec.processes * spec.disks);
+        let processes: usize = spec.processes.iter().map(|kind| kind.count).sum();
+        let bell = Bell::with_lanes(Box::new(NoWake), processes * spec.disks);
         let mut host = Host {
             agenda: Agenda::default(),
             cpus: (0..cpus)
@@ -206,14 +204,20 @@ impl Host {
             devices_each: spec.disks,
             prng: Prng::new(spec.seed),
             profile: spec.profile.clone(),
+            groups: groups(&spec)?,
             ios: 0,
             latency: 0,
+            commands: Commands::default(),
+            kinds: spec.processes.iter().map(|kind| kind.name.clone()).collect(),
+            unfinished: 0,
         };
         for index in 0..spec.disks {
             host.add_disk(&spec, index)?;
         }
-        for index in 0..spec.processes {
-            host.add_process(&spec, index)?;
+        for kind in 0..spec.processes.len() {
+            for clone in 0..spec.processes[kind].count {
+                host.add_process(&spec, kind, clone as u16)?;
+            }
         }
         Ok(host)
     }
@@ -225,6 +229,7 @@ impl Host {
         let queues = usize::from(config.queues);
         let device = Device::new(config, Arc::clone(&driver) as _).map_err(|why| refused(&why))?;
         let price = spec.profile.scheduler.get(device.scheduler()).cloned().unwrap_or_default();
+        device.attach_groups(&self.groups);
         let lanes_from = self.lanes.len();
         let vectors = spec.profile.path.vectors.clamp(1, queues);
         for queue in 0..queues {
@@ -257,7 +262,9 @@ impl Host {
         self.locks.len() - 1
     }
 
-    fn add_process(&mut self, spec: &HostSpec, index: usize) -> Result<(), HostError> {
+    fn add_process(&mut self, spec: &HostSpec, kind: usize, clone: u16) -> Result<(), HostError> {
+        let alike = &spec.processes[kind];
+        let index = self.processes.len();
         let cpu = index % self.cpus.len();
         let refused = |why: &dyn fmt::Display| HostError(why.to_string());
         let mut submitters = Vec::new();
@@ -265,23 +272,34 @@ impl Host {
             let token = index * spec.disks + number;
             let queues = usize::from(spec.config.queues);
             let lane = cpu * queues / self.cpus.len();
-            // One more would have to wait for a slot, and a process here does not.
-            let (depth, most) = (spec.habit.depth, 2 * u32::from(side.device.nr_requests()));
-            if u32::from(depth) > most {
-                let what = format!("depth={depth} is above the {most} slots of a submitter");
-                return Err(HostError(what));
-            }
             let submitter =
                 side.device.submitter(&self.bell, token, lane).map_err(|why| refused(&why))?;
             submitters.push(submitter);
         }
         let ground = Ground { bytes: spec.disk.size, block: 512, read_only: false };
-        let job = Job { depth: spec.habit.depth, seed: spec.seed, ..spec.job.clone() };
-        let stream = Stream::new(&job, ground, index as u16).map_err(|why| refused(&why))?;
-        let bytes = job.sizes[0].most() as usize;
-        let seed = spec.seed.wrapping_mul(0x9E37_79B9).wrapping_add(index as u64);
-        self.processes.push(Process::new(cpu, spec.habit, submitters, stream, bytes, seed));
-        self.cpus[cpu].ready.push_back(index);
+        let clones = alike.count as u16;
+        let job = Job { depth: alike.habit.depth, seed: spec.seed, clones, ..alike.job.clone() };
+        let stream = Stream::new(&job, ground, clone).map_err(|why| refused(&why))?;
+        let begins_at = Nanos(alike.start + alike.stagger * u64::from(clone));
+        let seat = Seat {
+            cpu,
+            kind,
+            submitters,
+            stream,
+            group: self.groups.find(&alike.group).expect("it was made before"),
+            begins_at,
+            seed: spec.seed.wrapping_mul(0x9E37_79B9).wrapping_add(index as u64),
+        };
+        self.processes.push(Process::new(seat, alike));
+        self.unfinished += usize::from(alike.are_finite());
+        match begins_at {
+            Nanos::ZERO => self.cpus[cpu].ready.push_back(index),
+            at => {
+                self.processes[index].asleep = true;
+                self.processes[index].waits_until = Some(at);
+                self.agenda.put(at, Alarm::Process(index));
+            }
+        }
         Ok(())
     }
 
@@ -304,19 +322,52 @@ impl Host {
 
     /// Lets so much time pass; the figures of it.
     pub fn run(&mut self, ns: u64) -> Figures {
+        let until = self.agenda.now() + ns;
+        let figures = self.figures(|host| {
+            while let Some(alarm) = host.agenda.take(until) {
+                host.hear(alarm);
+            }
+        });
+        // What a processor was at when the time was up may have gone on for some microseconds.
+        Figures { ns, ..figures }
+    }
+
+    /// Lets time pass until the processes that finish by themselves have; the figures of it.
+    ///
+    /// # Errors
+    /// One has not within so much time.
+    pub fn run_out(&mut self, most: u64) -> Result<Figures, HostError> {
+        let until = self.agenda.now() + most;
+        let figures = self.figures(|host| {
+            while host.unfinished > 0
+                && let Some(alarm) = host.agenda.take(until)
+            {
+                host.hear(alarm);
+            }
+        });
+        match self.unfinished {
+            0 => Ok(figures),
+            left => {
+                let what = format!("{left} processes have not finished after {most} ns");
+                Err(HostError(what))
+            }
+        }
+    }
+
+    /// The figures of the time that passes in a call.
+    fn figures(&mut self, pass: impl FnOnce(&mut Host)) -> Figures {
         let begun = self.agenda.now();
-        let until = begun + ns;
         if begun == Nanos::ZERO {
             (0..self.cpus.len()).for_each(|cpu| self.call(cpu));
         }
+        self.processes.iter_mut().for_each(|process| process.tally = Default::default());
         let before = (self.ios, self.latency, self.time());
-        while let Some(alarm) = self.agenda.take(until) {
-            self.hear(alarm);
-        }
+        self.commands = Commands::default();
+        pass(self);
         let (ios, latency, time) = before;
         let after = self.time();
         Figures {
-            ns,
+            ns: self.agenda.now().since(begun),
             ios: self.ios - ios,
             latency: self.latency - latency,
             cpus: self.cpus.len() as u64,
@@ -326,6 +377,18 @@ impl Host {
                 spin: after.spin - time.spin,
                 lost: after.lost - time.lost,
             },
+            commands: self.commands,
+            kinds: (0..self.kinds.len()).map(|kind| self.kind_figures(kind)).collect(),
+        }
+    }
+
+    fn kind_figures(&self, kind: usize) -> KindFigures {
+        let of_kind = self.processes.iter().filter(|process| process.kind == kind);
+        let worked: Vec<Worked<'_>> = of_kind.map(Process::worked).collect();
+        KindFigures {
+            name: self.kinds[kind].clone(),
+            all: service(&worked),
+            each: worked.iter().map(|one| service(std::slice::from_ref(one))).collect(),
         }
     }
 
@@ -349,12 +412,25 @@ impl Host {
                 }
             }
             Alarm::Disk(disk) => self.take_ends(disk),
+            Alarm::Process(process) => self.rouse(process),
             Alarm::Lane(lane) => {
                 let now = self.agenda.now();
                 if self.lanes[lane].timer.take_if(|at| *at <= now).is_some() {
                     self.interrupt(lane);
                 }
             }
+        }
+    }
+
+    /// A process that sleeps until now wakes up.
+    fn rouse(&mut self, index: usize) {
+        let now = self.agenda.now();
+        let process = &mut self.processes[index];
+        if process.asleep && process.waits_until.is_some_and(|at| at <= now) {
+            (process.asleep, process.waits_until) = (false, None);
+            let cpu = process.cpu;
+            self.cpus[cpu].ready.push_back(index);
+            self.call(cpu);
         }
     }
 
@@ -384,7 +460,10 @@ impl Host {
         let now = self.agenda.now();
         let LaneSide { device, port, .. } = &self.lanes[lane];
         let side = &mut self.disks[*device];
-        lock(port).sent.drain(..).for_each(|job| side.disk.start(job, now));
+        for job in lock(port).sent.drain(..) {
+            self.commands.count(job.op);
+            side.disk.start(job, now);
+        }
         let device = *device;
         self.set_disk_alarm(device);
     }
@@ -402,11 +481,29 @@ impl Host {
     /// A process has back what has ended.
     pub(crate) fn count(&mut self, process: usize) {
         let now = self.agenda.now();
-        for begun in self.processes[process].returned.drain(..) {
+        let Process { returned, tally, .. } = &mut self.processes[process];
+        for one in returned.drain(..) {
+            let latency = now.since(one.begun);
             self.ios += 1;
-            self.latency += now.since(begun);
+            self.latency += latency;
+            tally.count(one.bytes, latency);
         }
+        self.unfinished -= usize::from(self.processes[process].finish(now));
     }
+}
+
+/// The groups of a host's processes, with their weights.
+fn groups(spec: &HostSpec) -> Result<Arc<Groups>, HostError> {
+    let groups = Arc::new(Groups::default());
+    let make = |path: &str| groups.create(path).map_err(|why| HostError(why.to_string()));
+    for kind in &spec.processes {
+        make(&kind.group)?;
+    }
+    for (path, weight) in &spec.weights {
+        let group: GroupId = make(path)?;
+        groups.set_weight(group, *weight).map_err(|why| HostError(why.to_string()))?;
+    }
+    Ok(groups)
 }
 
 /// Simulates a host for `ns` after it has run for `warm_up`; the figures of that time, and how many
@@ -419,4 +516,16 @@ pub fn simulate(spec: HostSpec, warm_up: u64, ns: u64) -> Result<(Figures, u64),
     host.run(warm_up);
     let figures = host.run(ns);
     Ok((figures, host.finish()))
+}
+
+/// Simulates a host until the processes that finish by themselves have; the figures of that time,
+/// and how many I/Os there were in all.
+///
+/// # Errors
+/// As [`Host::new`], and if one has not finished after `most`.
+pub fn simulate_to_the_end(spec: HostSpec, most: u64) -> Result<(Figures, u64), HostError> {
+    let mut host = Host::new(spec)?;
+    let figures = host.run_out(most);
+    let ios = host.finish();
+    Ok((figures?, ios))
 }

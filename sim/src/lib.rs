@@ -14,6 +14,7 @@ mod agenda;
 mod cpu;
 mod drive;
 mod driver;
+mod figures;
 mod heard;
 mod host;
 mod lock;
@@ -22,6 +23,7 @@ pub mod profile;
 pub mod scene;
 
 pub use cpu::CpuTime;
-pub use host::{Figures, Host, HostError, HostSpec, simulate};
-pub use process::Habit;
+pub use figures::{Commands, Figures, KindFigures, Service};
+pub use host::{Host, HostError, HostSpec, simulate, simulate_to_the_end};
+pub use process::{Habit, Processes};
 pub use profile::Profile;

@@ -1,8 +1,10 @@
 //! A simulated process: it asks for I/O through a submitter of each device, thinks, and sleeps.
 
-use weir_bio::{Bio, Buf, Data, Nanos, Prng};
-use weir_load::{Ask, Io, Stream, Workload};
-use weir_queue::{Completion, Submitter};
+use weir_bio::{Bio, Buf, Data, GroupId, Nanos, Op, Prng, SECTOR};
+use weir_load::{Ask, Io, Job, Stream, Workload};
+use weir_queue::{Completion, Refused, Sink, Submitter};
+
+use crate::figures::{Tally, Worked};
 
 /// How a process goes about its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,11 +17,85 @@ pub struct Habit {
     pub think_spread: u64,
     /// I/Os that it hands in together, at most.
     pub batch: u32,
+    /// It begins nothing for so long after an I/O of it has ended, ns.
+    pub pause: u64,
+    /// At random between 0 and this, besides, ns.
+    pub pause_spread: u64,
+}
+
+impl Default for Habit {
+    fn default() -> Habit {
+        Habit { depth: 1, think: 0, think_spread: 0, batch: 1, pause: 0, pause_spread: 0 }
+    }
+}
+
+/// Processes of one kind.
+#[derive(Clone, Debug)]
+pub struct Processes {
+    /// The kind's name.
+    pub name: String,
+    /// How many, each bound to a processor, in turn over all kinds.
+    pub count: usize,
+    /// How each goes about its work.
+    pub habit: Habit,
+    /// What each asks for; its depth is the habit's. A job that is not bounded by time alone ends
+    /// when it has moved its size.
+    pub job: Job,
+    /// The path of their group; that above all if empty.
+    pub group: String,
+    /// When the first begins, ns.
+    pub start: u64,
+    /// How long after it the next begins, ns.
+    pub stagger: u64,
+    /// Each has finished with so many I/Os, flushes among them, if its job does not end before.
+    pub ios: Option<u64>,
+}
+
+impl Processes {
+    /// Processes that begin at once and go on for ever.
+    #[must_use]
+    pub fn new(name: &str, count: usize, habit: Habit, job: Job) -> Processes {
+        let (name, group) = (name.to_owned(), String::new());
+        Processes { name, count, habit, job, group, start: 0, stagger: 0, ios: None }
+    }
+
+    /// Whether they finish by themselves.
+    #[must_use]
+    pub fn are_finite(&self) -> bool {
+        self.ios.is_some() || !self.job.time_based
+    }
+}
+
+/// A process that is to be.
+pub(crate) struct Seat {
+    pub(crate) cpu: usize,
+    pub(crate) kind: usize,
+    pub(crate) submitters: Vec<Submitter>,
+    pub(crate) stream: Stream,
+    pub(crate) group: GroupId,
+    pub(crate) begins_at: Nanos,
+    pub(crate) seed: u64,
+}
+
+/// What a process has made up and not handed in.
+#[derive(Clone, Copy, Debug)]
+enum Made {
+    Io(Io),
+    /// A flush, with its token.
+    Flush(u16),
+}
+
+/// An I/O of a process that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Returned {
+    pub(crate) begun: Nanos,
+    pub(crate) bytes: u64,
 }
 
 /// A process.
 pub(crate) struct Process {
     pub(crate) cpu: usize,
+    pub(crate) kind: usize,
     pub(crate) habit: Habit,
     pub(crate) submitters: Vec<Submitter>,
     pub(crate) asleep: bool,
@@ -27,52 +103,73 @@ pub(crate) struct Process {
     pub(crate) told: bool,
     /// The lane through which the last of them came.
     pub(crate) through: usize,
+    /// It has nothing to do before then.
+    pub(crate) waits_until: Option<Nanos>,
     stream: Stream,
+    group: GroupId,
     prng: Prng,
     bytes: usize,
     /// Places of I/Os that are not under way, each with its memory.
     spare: Vec<(u32, Buf)>,
-    /// What it has made up and not handed in.
-    made: Vec<Io>,
+    made: Vec<Made>,
+    /// What it handed in and a device had no place for, each with its device.
+    held: Vec<(usize, Bio)>,
     /// I/Os in all.
     pub(crate) handed_in: u64,
+    /// I/Os that it may still make up.
+    left: u64,
     /// When it began to ask for what it has made up.
     begins: Nanos,
-    /// When the I/Os began that have ended, and that it does not have back.
-    pub(crate) returned: Vec<Nanos>,
+    /// It begins nothing before then.
+    pauses_until: Nanos,
+    /// The I/Os that have ended, and that it does not have back.
+    pub(crate) returned: Vec<Returned>,
     /// When the I/O at each place began.
     begun: Vec<Nanos>,
     /// The device that is next.
     next: usize,
+    pub(crate) tally: Tally,
+    pub(crate) began: Nanos,
+    /// It finishes by itself.
+    finite: bool,
+    /// It asks for nothing any more.
+    done: bool,
+    finished: Option<Nanos>,
 }
 
 impl Process {
-    pub(crate) fn new(
-        cpu: usize,
-        habit: Habit,
-        submitters: Vec<Submitter>,
-        stream: Stream,
-        bytes: usize,
-        seed: u64,
-    ) -> Process {
+    pub(crate) fn new(seat: Seat, alike: &Processes) -> Process {
+        let Seat { cpu, kind, submitters, stream, group, begins_at, seed } = seat;
+        let (habit, bytes) = (alike.habit, alike.job.buffer_bytes() as usize);
         let spare = (0..habit.depth.into()).map(|place| (place, Buf::zeroed(bytes))).collect();
         Process {
             cpu,
+            kind,
             habit,
             submitters,
             asleep: false,
             told: false,
             through: 0,
+            waits_until: None,
             stream,
+            group,
             prng: Prng::new(seed),
             bytes,
             spare,
             made: Vec::new(),
+            held: Vec::new(),
             handed_in: 0,
+            left: alike.ios.unwrap_or(u64::MAX),
             begins: Nanos::ZERO,
+            pauses_until: Nanos::ZERO,
             returned: Vec::new(),
             begun: vec![Nanos::ZERO; usize::from(habit.depth)],
             next: 0,
+            tally: Tally::default(),
+            began: begins_at,
+            finite: alike.are_finite(),
+            done: false,
+            finished: None,
         }
     }
 
@@ -88,6 +185,19 @@ impl Process {
             || !self.returned.is_empty()
     }
 
+    /// It has back what had ended: if that was its last, it has finished. Whether it has now.
+    pub(crate) fn finish(&mut self, now: Nanos) -> bool {
+        let finishes = self.finite && self.done && self.finished.is_none() && !self.is_busy();
+        if finishes {
+            self.finished = Some(now);
+        }
+        finishes
+    }
+
+    pub(crate) fn worked(&self) -> Worked<'_> {
+        Worked { tally: &self.tally, began: self.began, finished: self.finished }
+    }
+
     /// What it computes before its next I/O, ns.
     pub(crate) fn think(&mut self) -> u64 {
         match self.habit.think_spread {
@@ -96,12 +206,37 @@ impl Process {
         }
     }
 
+    /// What waits to be handed in again.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Makes up what there is room for, as much as goes together; how much.
     pub(crate) fn make(&mut self, now: Nanos) -> usize {
-        while self.made.len() < self.habit.batch as usize
-            && let Ask::Io(io) = self.stream.ask(now)
-        {
-            self.made.push(io);
+        self.waits_until = None;
+        if self.pauses_until > now && !self.done {
+            self.waits_until = Some(self.pauses_until);
+            return 0;
+        }
+        while self.made.len() < self.habit.batch as usize {
+            if self.left == 0 {
+                self.done = true;
+                break;
+            }
+            match self.stream.ask(now) {
+                Ask::Io(io) => self.made.push(Made::Io(io)),
+                Ask::Flush { token, .. } => self.made.push(Made::Flush(token)),
+                Ask::Wait(until) => {
+                    self.waits_until = Some(until);
+                    break;
+                }
+                Ask::Blocked => break,
+                Ask::Done => {
+                    self.done = true;
+                    break;
+                }
+            }
+            self.left -= 1;
         }
         self.made.len()
     }
@@ -111,19 +246,18 @@ impl Process {
         self.begins = now;
     }
 
-    /// Hands in what it has made up, each to the next device.
-    pub(crate) fn hand_in(&mut self, now: Nanos, sink: impl weir_queue::Sink) {
+    /// Hands in what was held, then what it has made up, each to the next device.
+    pub(crate) fn hand_in(&mut self, now: Nanos, sink: impl Sink) {
         let mut used = 0_u64;
-        for io in self.made.drain(..) {
+        for (device, bio) in std::mem::take(&mut self.held) {
+            self.give(device, bio, now, sink);
+            used |= 1 << device;
+        }
+        for made in std::mem::take(&mut self.made) {
             let device = self.next;
             self.next = (device + 1) % self.submitters.len();
-            let (place, memory) = self.spare.pop().expect("a place for each I/O under way");
-            let mut bio = Bio::new(io.op, io.sector, io.sectors, Data::One(memory));
-            bio.flags = io.flags;
-            bio.cookie = u64::from(place) << 16 | u64::from(io.token);
-            self.begun[place as usize] = self.begins;
-            let taken = self.submitters[device].submit_telling(bio, now, sink);
-            assert!(taken.is_ok(), "there are as many slots as I/Os under way");
+            let bio = self.bio(made);
+            self.give(device, bio, now, sink);
             self.handed_in += 1;
             used |= 1 << device;
         }
@@ -134,22 +268,68 @@ impl Process {
         }
     }
 
+    fn bio(&mut self, made: Made) -> Bio {
+        let (place, memory) = self.spare.pop().expect("a place for each I/O under way");
+        self.begun[place as usize] = self.begins;
+        let (mut bio, token) = match made {
+            Made::Flush(token) => (Bio::flush(), token),
+            Made::Io(io) => {
+                let data = match io.op {
+                    Op::Discard => Data::None,
+                    _ => Data::One(of_length(memory, io.sectors)),
+                };
+                let mut bio = Bio::new(io.op, io.sector, io.sectors, data);
+                (bio.flags, bio.ioprio) = (io.flags, io.ioprio);
+                (bio, io.token)
+            }
+        };
+        bio.group = self.group;
+        bio.cookie = u64::from(place) << 16 | u64::from(token);
+        bio
+    }
+
+    /// A device takes a bio, or has no place for it and those behind.
+    fn give(&mut self, device: usize, bio: Bio, now: Nanos, sink: impl Sink) {
+        if self.held.iter().any(|(other, _)| *other == device) {
+            return self.held.push((device, bio));
+        }
+        match self.submitters[device].submit_telling(bio, now, sink) {
+            Ok(()) => {}
+            Err(Refused::Full(bio)) => self.held.push((device, bio)),
+            Err(Refused::Frozen(_) | Refused::Capped { .. }) => {
+                unreachable!("no device is frozen here, and no group capped")
+            }
+        }
+    }
+
     /// Takes what has ended; how much.
     pub(crate) fn take_ended(&mut self, now: Nanos) -> usize {
         let Process { submitters, stream, spare, begun, returned, bytes, .. } = self;
         let mut ended = 0;
         for submitter in submitters {
             ended += submitter.complete(now, |completion| {
-                let Completion { cookie, status, data, .. } = completion;
-                assert!(status.is_ok(), "a simulated disk has no errors");
+                let Completion { cookie, status, data, sectors, .. } = completion;
+                assert!(status.is_ok(), "a simulated disk has no errors: {status:?}");
                 let (place, token) = ((cookie >> 16) as u32, cookie as u16);
                 spare.push((place, memory_of(data, *bytes)));
-                returned.push(begun[place as usize]);
+                let (begun, bytes) = (begun[place as usize], u64::from(sectors) * SECTOR);
+                returned.push(Returned { begun, bytes });
                 stream.ended(token, true, now);
             });
         }
+        let Habit { pause, pause_spread, .. } = self.habit;
+        if ended > 0 && pause + pause_spread > 0 {
+            let longer = if pause_spread > 0 { self.prng.below(pause_spread + 1) } else { 0 };
+            self.pauses_until = now + pause + longer;
+        }
         ended
     }
+}
+
+/// Memory for so many sectors: what there is, if it fits.
+fn of_length(memory: Buf, sectors: u32) -> Buf {
+    let bytes = sectors as usize * SECTOR as usize;
+    if memory.len() == bytes { memory } else { Buf::zeroed(bytes) }
 }
 
 /// The memory that comes back is what was sent.

@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use crate::host::{Figures, HostSpec, simulate};
+use crate::figures::Figures;
+use crate::host::{HostSpec, simulate};
 
 mod icpe24;
 mod illumos;
@@ -54,9 +55,15 @@ pub struct Case {
     /// Its name within the scene.
     pub name: String,
     host: HostSpec,
-    warm_up: u64,
-    ns: u64,
-    figures: fn(&Figures) -> Vec<(&'static str, f64)>,
+    span: Span,
+    rows: fn(&str, &Figures) -> Vec<Row>,
+}
+
+/// How long a case is simulated.
+#[derive(Clone, Copy, Debug)]
+enum Span {
+    /// For `ns`, after `warm_up`.
+    Time { warm_up: u64, ns: u64 },
 }
 
 /// A figure of ours.
@@ -181,13 +188,17 @@ impl Case {
     /// # Errors
     /// A figure of the host outside its bound.
     pub fn run(&self) -> Result<Outcome, SceneError> {
-        let (figures, requests) = simulate(self.host.clone(), self.warm_up, self.ns)
+        let host = self.host.clone();
+        let Span::Time { warm_up, ns } = self.span;
+        let (figures, requests) = simulate(host, warm_up, ns)
             .map_err(|why| SceneError(format!("{}: {why}", self.name)))?;
-        let row = |(metric, value)| Row { case: self.name.clone(), metric, value };
-        Ok(Outcome {
-            rows: (self.figures)(&figures).into_iter().map(row).collect(),
-            requests,
-            ns: self.warm_up + self.ns,
-        })
+        let rows = (self.rows)(&self.name, &figures);
+        Ok(Outcome { rows, requests, ns: warm_up + figures.ns })
     }
+}
+
+/// Rows of one case.
+fn rows_of<const N: usize>(case: &str, figures: [(&'static str, f64); N]) -> Vec<Row> {
+    let row = |(metric, value)| Row { case: case.to_owned(), metric, value };
+    figures.into_iter().map(row).collect()
 }

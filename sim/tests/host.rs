@@ -1,8 +1,11 @@
 //! The engine: what a host does is a function of its spec and seed, and follows from the prices.
 
-use weir_load::{Access, Direction, Job, Sizes};
+use weir_bio::{Class, IoPrio};
+use weir_load::{Access, Amount, Direction, Job, Sizes};
 use weir_queue::{Config, QueueMode, Spread};
-use weir_sim::{Figures, Habit, HostSpec, Profile, simulate};
+use weir_sim::{
+    Commands, Figures, Habit, HostSpec, Processes, Profile, Service, simulate, simulate_to_the_end,
+};
 use weir_sim_disk::Spec;
 
 const MS: u64 = 1_000_000;
@@ -26,9 +29,13 @@ fn host(scheduler: &str, processes: usize, seed: u64) -> HostSpec {
         config,
         disk: Spec::preset("nvme-980pro").expect("a disk"),
         disks: 1,
-        processes,
-        habit: Habit { depth: 32, think: 0, think_spread: 0, batch: 1 },
-        job,
+        processes: vec![Processes::new(
+            "readers",
+            processes,
+            Habit { depth: 32, ..Habit::default() },
+            job,
+        )],
+        weights: Vec::new(),
         seed,
     }
 }
@@ -53,7 +60,7 @@ fn fixed() -> Spec {
 #[test]
 fn one_io_at_a_time_takes_the_disk_s_time_and_the_way_there_and_back() {
     let mut spec = HostSpec { disk: fixed(), ..host("none", 1, 1) };
-    spec.habit.depth = 1;
+    spec.processes[0].habit.depth = 1;
     let path = spec.profile.path;
     let machine = spec.profile.machine;
     let there = path.syscall + path.submit + path.issue + path.doorbell;
@@ -69,7 +76,7 @@ fn a_price_that_rises_is_paid() {
     let iops = |submit: u64| {
         let mut spec = host("none", 1, 1);
         spec.profile.path.submit = submit;
-        spec.habit.depth = 128;
+        spec.processes[0].habit.depth = 128;
         run(spec).iops()
     };
     let (cheap, dear) = (iops(500), iops(5_000));
@@ -80,7 +87,7 @@ fn a_price_that_rises_is_paid() {
 fn processes_that_share_a_scheduler_s_lock_wait_for_it_and_without_a_scheduler_they_do_not() {
     let spin = |scheduler: &str| {
         let mut spec = host(scheduler, 8, 1);
-        spec.habit.depth = 128;
+        spec.processes[0].habit.depth = 128;
         let figures = run(spec);
         figures.time.spin as f64 / figures.time.system as f64
     };
@@ -98,7 +105,7 @@ fn requests_that_are_dealt_out_wait_for_the_lock_of_their_queue() {
         (spec.profile.shared_queue.start, spec.profile.shared_queue.leave) = (3_000, 3_000);
         spec.config.spread = Spread::RoundRobin;
         spec.config.queues = queues;
-        spec.habit = Habit { depth: 1, think: 1_000, think_spread: 0, batch: 1 };
+        spec.processes[0].habit = Habit { think: 1_000, ..Habit::default() };
         spec.disk = Spec::parse("[fixed]\nunits = 64\nlatency = \"10us\"").expect("a disk");
         run(spec)
     };
@@ -113,7 +120,7 @@ fn requests_that_are_dealt_out_wait_for_the_lock_of_their_queue() {
 fn two_disks_are_used_alike() {
     let mut spec = host("none", 1, 1);
     spec.disks = 2;
-    spec.habit.depth = 32;
+    spec.processes[0].habit.depth = 32;
     spec.disk = Spec::parse("[fixed]\nunits = 1\nlatency = \"100us\"").expect("a disk");
     let figures = run(spec);
     assert!((19_000.0..=20_100.0).contains(&figures.iops()), "{}", figures.iops());
@@ -128,20 +135,191 @@ fn a_host_that_cannot_be_is_refused_with_the_figure_and_its_bound() {
     };
     assert_eq!(why(|spec| spec.disks = 0), "disks=0 is outside 1..=64");
     assert_eq!(why(|spec| spec.disks = 65), "disks=65 is outside 1..=64");
-    assert_eq!(why(|spec| spec.processes = 0), "processes=0 is outside 1..=4096");
-    let pairs = why(|spec| (spec.disks, spec.processes) = (64, 65));
+    assert_eq!(why(|spec| spec.processes.clear()), "processes=0 is outside 1..=4096");
+    let pairs = why(|spec| (spec.disks, spec.processes[0].count) = (64, 65));
     assert_eq!(pairs, "processes * disks=4160 is outside 1..=4096");
     let cores = why(|spec| spec.profile.machine.cores = 0);
     assert_eq!(cores, "sockets * cores=0 is outside 1..=256");
-    assert_eq!(why(|spec| spec.habit.batch = 0), "batch=0 is outside 1..=65535");
-    let depth = why(|spec| (spec.habit.depth, spec.config.nr_requests) = (1000, Some(256)));
-    assert_eq!(depth, "depth=1000 is above the 512 slots of a submitter");
+    assert_eq!(why(|spec| spec.processes[0].habit.batch = 0), "batch=0 is outside 1..=65535");
+    assert_eq!(why(|spec| spec.processes[0].count = 0), "processes=0 is outside 1..=4096");
+    let pause = why(|spec| spec.processes[0].habit.pause = 1_000_000_000_001);
+    assert_eq!(pause, "pause=1000000000001 is outside 0..=1000000000000");
+    assert_eq!(
+        why(|spec| spec.processes[0].ios = Some(0)),
+        format!("ios=0 is outside 1..={}", u64::MAX)
+    );
+    let twice = why(|spec| spec.processes.push(spec.processes[0].clone()));
+    assert_eq!(twice, "two kinds of processes are called \"readers\"");
+    let flushes = why(|spec| {
+        (spec.disks, spec.processes[0].job.flush_every) = (2, 1);
+    });
+    assert_eq!(flushes, "flush_every=1 with disks=2: a flush is for one disk");
+    let weight = why(|spec| spec.weights.push(("a".into(), 1001)));
+    assert!(weight.contains("1001"), "{weight}");
     assert!(why(|spec| spec.config.mode = QueueMode::Sq).contains("queue_mode=sq"));
 }
 
 #[test]
-fn as_many_ios_as_a_submitter_has_slots_are_simulated() {
-    let mut spec = host("mq-deadline", 1, 1);
-    (spec.habit.depth, spec.config.nr_requests) = (512, Some(256));
-    assert!(run(spec).ios > 512);
+fn a_process_that_keeps_more_under_way_than_it_has_slots_waits_for_one() {
+    let figures = |depth: u16| {
+        let mut spec = host("mq-deadline", 1, 1);
+        spec.disk = Spec::parse("[fixed]\nunits = 1\nlatency = \"10us\"").expect("a disk");
+        (spec.processes[0].habit.depth, spec.config.nr_requests) = (depth, Some(256));
+        simulate(spec, 20 * MS, 40 * MS).expect("a host").0
+    };
+    let (as_many, more) = (figures(512), figures(1000));
+    assert!(as_many.ios > 3_900 && more.ios > 3_900, "{as_many:?} {more:?}");
+    // One waits in front of the 512, and begins no other meanwhile.
+    let more_ns = more.latency_ns() - as_many.latency_ns();
+    assert!((9_000.0..=11_000.0).contains(&more_ns), "{more_ns} ns more");
+}
+
+/// Processes of a disk that takes one command at a time, 100 us.
+fn on_a_slow_disk(processes: Vec<Processes>) -> HostSpec {
+    let disk = Spec::parse("[fixed]\nunits = 1\nlatency = \"100us\"").expect("a disk");
+    HostSpec { processes, disk, ..host("none", 1, 1) }
+}
+
+fn job(direction: Direction) -> Job {
+    let sizes = [0; 3].map(|_| Sizes::Fixed(4096));
+    Job { access: Access::Random, direction, sizes, time_based: true, ..Job::default() }
+}
+
+#[test]
+fn processes_of_each_kind_have_figures_of_their_own() {
+    let kinds = vec![
+        Processes::new("readers", 2, Habit { depth: 4, ..Habit::default() }, job(Direction::Read)),
+        Processes::new("writers", 3, Habit::default(), job(Direction::Write)),
+    ];
+    let figures = run(on_a_slow_disk(kinds));
+    let [readers, writers] = ["readers", "writers"].map(|name| figures.kind(name));
+    assert_eq!((readers.each.len(), writers.each.len()), (2, 3));
+    for kind in [readers, writers] {
+        assert_eq!(kind.all.ios, kind.each.iter().map(|one| one.ios).sum::<u64>());
+        assert_eq!(kind.all.bytes, kind.all.ios * 4096);
+        assert!(kind.each.iter().all(|one| one.ios > 0), "{kind:?}");
+        let Service { p50, p95, p99, p999, max, .. } = kind.all;
+        assert!(100_000 < p50 && p50 <= p95 && p95 <= p99 && p99 <= p999 && p999 <= max);
+        assert_eq!(kind.all.finished, None, "it goes on for ever");
+    }
+    assert_eq!(figures.ios, readers.all.ios + writers.all.ios);
+    assert_eq!(figures.latency, readers.all.latency + writers.all.latency);
+    let Commands { reads, flushes, changes } = figures.commands;
+    assert!(reads.abs_diff(readers.all.ios) <= 8 && changes.abs_diff(writers.all.ios) <= 3);
+    assert_eq!(flushes, 0);
+}
+
+#[test]
+fn a_process_finishes_with_its_bytes_or_its_count_and_begins_when_it_is_to() {
+    let sized = Job {
+        access: Access::Sequential,
+        size: Some(Amount::Bytes(64 << 12)),
+        time_based: false,
+        ..job(Direction::Write)
+    };
+    let mut late = Processes::new("late", 2, Habit::default(), sized);
+    (late.start, late.stagger) = (5 * MS, 3 * MS);
+    let mut counted = Processes::new("counted", 1, Habit::default(), job(Direction::Read));
+    counted.ios = Some(10);
+    let endless = Processes::new("endless", 1, Habit::default(), job(Direction::Read));
+    let spec = on_a_slow_disk(vec![late, counted, endless]);
+    let (figures, ios) = simulate_to_the_end(spec, 1_000 * MS).expect("a host");
+    let late = figures.kind("late");
+    assert_eq!(late.each.iter().map(|one| one.ios).collect::<Vec<_>>(), [64, 64]);
+    assert_eq!(late.all.bytes, 2 * 64 * 4096);
+    assert_eq!(late.each.iter().map(|one| one.began.0).collect::<Vec<_>>(), [5 * MS, 8 * MS]);
+    let ends: Vec<u64> = late.each.iter().map(|one| one.finished.expect("an end").0).collect();
+    assert!(ends[0] < ends[1] && figures.ns.abs_diff(ends[1]) < MS, "{ends:?}");
+    // 64 commands of the disk at least lie between beginning and end.
+    assert!(ends[0] > 5 * MS + 64 * MS / 10, "{ends:?}");
+    let counted = figures.kind("counted").all;
+    assert_eq!(counted.ios, 10);
+    // Nothing else was there in its first 5 ms but the endless one: they took turns.
+    assert!(counted.finished.is_some_and(|end| end.0 < 3 * MS), "{counted:?}");
+    assert_eq!(figures.kind("endless").all.finished, None);
+    assert!(ios > 138, "{ios}");
+}
+
+#[test]
+fn processes_that_do_not_finish_in_time_are_told_of() {
+    let spec = on_a_slow_disk(vec![Processes {
+        ios: Some(1_000),
+        ..Processes::new("readers", 3, Habit::default(), job(Direction::Read))
+    }]);
+    let why = simulate_to_the_end(spec, 10 * MS).expect_err("too many").to_string();
+    assert_eq!(why, "3 processes have not finished after 10000000 ns");
+}
+
+#[test]
+fn a_process_pauses_after_each_io_and_its_pause_is_no_time_of_a_processor() {
+    let paused = |pause_spread: u64| {
+        let habit = Habit { pause: MS, pause_spread, ..Habit::default() };
+        let kind = Processes::new("readers", 1, habit, job(Direction::Read));
+        simulate(on_a_slow_disk(vec![kind]), 0, 1_000 * MS).expect("a host").0
+    };
+    let figures = paused(0);
+    // A pause of 1 ms, a command of 100 us and some 10 us of work for each.
+    assert!((880..=909).contains(&figures.ios), "{figures:?}");
+    assert!(figures.time.system + figures.time.user < 20 * MS, "{figures:?}");
+    let longer = paused(MS).ios;
+    assert!((600..=660).contains(&longer), "half a millisecond more in the mean: {longer}");
+}
+
+#[test]
+fn a_flush_after_each_write_is_no_io_of_a_process_but_a_command_of_the_disk() {
+    let writes = Job {
+        flush_every: 1,
+        access: Access::Sequential,
+        size: Some(Amount::Bytes(20 << 12)),
+        time_based: false,
+        ..job(Direction::Write)
+    };
+    let mut spec = on_a_slow_disk(vec![Processes::new("writer", 1, Habit::default(), writes)]);
+    spec.disk = Spec::preset("mlc-mqsim").expect("a disk with a volatile cache");
+    let (figures, _) = simulate_to_the_end(spec, 1_000 * MS).expect("a host");
+    let all = figures.kind("writer").all;
+    assert_eq!((all.ios, all.flushes), (20, 20));
+    assert_eq!((figures.commands.changes, figures.commands.flushes), (20, 20));
+}
+
+#[test]
+fn groups_share_a_disk_by_their_weights_and_levels_by_theirs() {
+    let share = |change: fn(&mut [Processes; 2])| {
+        let reader = |name: &str, offset: u64| Processes {
+            // Processes that begin together are one for bfq.
+            start: offset / 512,
+            ..Processes::new(
+                name,
+                1,
+                Habit { depth: 4, ..Habit::default() },
+                Job {
+                    access: Access::Sequential,
+                    offset: Amount::Bytes(offset),
+                    ..job(Direction::Read)
+                },
+            )
+        };
+        let mut kinds = [reader("one", 0), reader("other", 512 * 700 * MS)];
+        change(&mut kinds);
+        let mut spec = on_a_slow_disk(kinds.to_vec());
+        spec.disk = spec.disk.sized(1 << 40).expect("a size");
+        spec.disk.depth = 1;
+        spec.weights = vec![("light".into(), 100), ("heavy".into(), 300)];
+        (spec.config.queues, spec.config.nr_requests) = (1, Some(256));
+        spec.config.scheduler = Some("bfq".into());
+        spec.config.tunables = vec![("low_latency".into(), "0".into())];
+        let figures = simulate(spec, 1_500 * MS, 4_000 * MS).expect("a host").0;
+        figures.kind("other").all.ios as f64 / figures.kind("one").all.ios as f64
+    };
+    let groups = share(|kinds| {
+        (kinds[0].group, kinds[1].group) = ("light".into(), "heavy".into());
+    });
+    assert!((2.5..=3.5).contains(&groups), "{groups}");
+    let levels = share(|kinds| {
+        kinds[0].job.ioprio = IoPrio::new(Class::BestEffort, 6);
+        kinds[1].job.ioprio = IoPrio::new(Class::BestEffort, 0);
+    });
+    assert!((3.2..=4.8).contains(&levels), "8 : 2, not {levels}");
+    let equal = share(|_| ());
+    assert!((0.9..=1.1).contains(&equal), "{equal}");
 }

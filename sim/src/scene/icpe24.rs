@@ -7,9 +7,10 @@ use weir_queue::Config;
 use weir_sim_disk::Spec;
 
 use super::settings::{Bounds, Setting, Settings};
-use super::{Case, Row, Scene, SceneError, Source};
-use crate::host::{Figures, HostSpec};
-use crate::process::Habit;
+use super::{Case, Row, Scene, SceneError, Source, Span, rows_of};
+use crate::figures::Figures;
+use crate::host::HostSpec;
+use crate::process::{Habit, Processes};
 use crate::profile::Profile;
 
 const MS: u64 = 1_000_000;
@@ -66,9 +67,8 @@ fn cases(settings: &Settings) -> Result<Vec<Case>, SceneError> {
                 cases.push(Case {
                     name: name(scheduler, processes, ssds),
                     host,
-                    warm_up: 10 * MS,
-                    ns: 50 * MS,
-                    figures,
+                    span: Span::Time { warm_up: 10 * MS, ns: 50 * MS },
+                    rows: figures,
                 });
             }
         }
@@ -82,6 +82,15 @@ fn name(scheduler: &str, processes: u64, ssds: u64) -> String {
 
 fn host(profile: &Profile, scheduler: &str, (processes, ssds): (u64, u64), depth: u64) -> HostSpec {
     let cores = profile.machine.cores as u16;
+    // fio hands in each read by itself unless it is told otherwise.
+    let habit = Habit { depth: depth as u16, ..Habit::default() };
+    let job = Job {
+        access: Access::Random,
+        direction: Direction::Read,
+        sizes: [0; 3].map(|_| Sizes::Fixed(4096)),
+        time_based: true,
+        ..Job::default()
+    };
     HostSpec {
         profile: profile.clone(),
         config: Config {
@@ -95,26 +104,19 @@ fn host(profile: &Profile, scheduler: &str, (processes, ssds): (u64, u64), depth
         },
         disk: Spec::preset("nvme-980pro").expect("a disk of ours"),
         disks: ssds as usize,
-        processes: processes as usize,
-        // fio hands in each read by itself unless it is told otherwise.
-        habit: Habit { depth: depth as u16, think: 0, think_spread: 0, batch: 1 },
-        job: Job {
-            access: Access::Random,
-            direction: Direction::Read,
-            sizes: [0; 3].map(|_| Sizes::Fixed(4096)),
-            time_based: true,
-            ..Job::default()
-        },
+        processes: vec![Processes::new("fio", processes as usize, habit, job)],
+        weights: Vec::new(),
         seed: 0,
     }
 }
 
-fn figures(figures: &Figures) -> Vec<(&'static str, f64)> {
-    vec![
+fn figures(case: &str, figures: &Figures) -> Vec<Row> {
+    let rows = [
         ("iops", figures.iops()),
         ("latency_us", figures.latency_ns() / 1e3),
         ("lock_wait_pct", figures.spin_percent()),
-    ]
+    ];
+    rows_of(case, rows)
 }
 
 /// At how many processes each scheduler has its peak, where there are several.

@@ -6,9 +6,10 @@ use weir_queue::{Config, Spread};
 use weir_sim_disk::Spec;
 
 use super::settings::{Bounds, Setting, Settings};
-use super::{Case, Row, Scene, SceneError, Source};
-use crate::host::{Figures, HostSpec};
-use crate::process::Habit;
+use super::{Case, Row, Scene, SceneError, Source, Span, rows_of};
+use crate::figures::Figures;
+use crate::host::HostSpec;
+use crate::process::{Habit, Processes};
 use crate::profile::Profile;
 
 const MS: u64 = 1_000_000;
@@ -64,9 +65,8 @@ fn cases(settings: &Settings) -> Result<Vec<Case>, SceneError> {
             cases.push(Case {
                 name: name(kind, threads),
                 host: host(&profile, settings.whole(queues) as u16, threads),
-                warm_up: 20 * MS,
-                ns: 1_000 * MS,
-                figures,
+                span: Span::Time { warm_up: 20 * MS, ns: 1_000 * MS },
+                rows: figures,
             });
         }
     }
@@ -80,14 +80,14 @@ fn name(kind: &str, threads: u64) -> String {
 fn host(profile: &Profile, queues: u16, threads: u64) -> HostSpec {
     let stages = presets::stages("vdbench").expect("a preset of ours");
     let job: Job = stages[0].jobs[0].clone();
+    let habit = Habit { think: THINK, think_spread: THINK_SPREAD, ..Habit::default() };
     HostSpec {
         profile: profile.clone(),
         config: Config { spread: Spread::RoundRobin, queues, timeout_ns: 0, ..Config::default() },
         disk: Spec::parse(DISK).expect("a disk of ours"),
         disks: 1,
-        processes: threads as usize,
-        habit: Habit { depth: 1, think: THINK, think_spread: THINK_SPREAD, batch: 1 },
-        job,
+        processes: vec![Processes::new("vdbench", threads as usize, habit, job)],
+        weights: Vec::new(),
         seed: 0,
     }
 }
@@ -100,12 +100,13 @@ const DISK: &str = include_str!("../../disks/illumos-11827.toml");
 const THINK: u64 = 300;
 const THINK_SPREAD: u64 = 2_000;
 
-fn figures(figures: &Figures) -> Vec<(&'static str, f64)> {
-    vec![
+fn figures(case: &str, figures: &Figures) -> Vec<Row> {
+    let rows = [
         ("iops", figures.iops()),
         ("latency_us", figures.latency_ns() / 1e3),
         ("cpu_sys_pct", figures.system_percent()),
-    ]
+    ];
+    rows_of(case, rows)
 }
 
 /// By how much the response time is less after than before.
