@@ -2,6 +2,7 @@
 //! price.
 
 use weir_bio::Nanos;
+use weir_queue::Silent;
 
 use crate::agenda::Alarm;
 use crate::cpu::{Running, Spent, Step};
@@ -223,10 +224,12 @@ impl Host {
     }
 
     fn hand_in(&mut self, cpu: usize, process: usize) {
-        let now = self.agenda.now();
-        let heard = Heard::default();
-        self.processes[process].hand_in(now, &heard);
         let mut steps = Vec::new();
+        if self.is_single {
+            self.hand_in_to_single(process, &mut steps);
+        } else {
+            self.processes[process].hand_in(self.agenda.now(), |_| Silent);
+        }
         let enter = self.profile.shared_queue.enter;
         let mut lanes = Vec::new();
         self.take_marked(&mut lanes);
@@ -249,10 +252,16 @@ impl Host {
 
     fn turn(&mut self, cpu: usize, lane: usize, locked: bool, in_interrupt: bool) {
         let now = self.agenda.now();
-        let heard = Heard::default();
+        let mut steps = Vec::new();
+        self.lanes[lane].raised = false;
+        if self.is_single {
+            self.turn_single(lane, &mut steps);
+        } else {
+            let heard = Heard::default();
+            self.lanes[lane].lane.run_telling(now, &heard);
+            self.price(lane, locked, &heard, &mut steps);
+        }
         let side = &mut self.lanes[lane];
-        side.raised = false;
-        side.lane.run_telling(now, &heard);
         if let Some(at) = side.lane.wake_at()
             && at != Nanos(u64::MAX)
             && side.timer.is_none_or(|timer| at < timer)
@@ -261,8 +270,6 @@ impl Host {
             side.timer = Some(at);
             self.agenda.put(at, Alarm::Lane(lane));
         }
-        let mut steps = Vec::new();
-        self.price(lane, locked, &heard, &mut steps);
         let mut others = Vec::new();
         self.take_marked(&mut others);
         // Its own mark stood from what it has just taken.
@@ -353,6 +360,6 @@ impl Host {
     }
 }
 
-fn system(ns: u64) -> Step {
+pub(crate) fn system(ns: u64) -> Step {
     Step::Run(ns, Spent::System)
 }

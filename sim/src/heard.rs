@@ -1,6 +1,6 @@
 //! What a call of the core told, as counts: that is what it costs.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use weir_queue::{Event, Sink, What};
 
@@ -27,5 +27,78 @@ impl Sink for &Heard {
             _ => return,
         };
         count.set(count.get() + 1);
+    }
+}
+
+/// What happened while the lock of a single queue was held once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) inserted: u64,
+    pub(crate) picked: u64,
+    pub(crate) issued: u64,
+    pub(crate) ended: u64,
+}
+
+/// The holds of the single queue's lock in a call, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct HeardHolds {
+    holds: RefCell<Vec<Hold>>,
+    is_held: Cell<bool>,
+}
+
+impl HeardHolds {
+    pub(crate) fn into_holds(self) -> Vec<Hold> {
+        assert!(!self.is_held.get(), "a call lets go of the lock");
+        self.holds.into_inner()
+    }
+}
+
+impl Sink for &HeardHolds {
+    fn tell(self, event: impl FnOnce() -> Event) {
+        let what = event().what;
+        let mut holds = self.holds.borrow_mut();
+        match what {
+            What::RightTaken => {
+                self.is_held.set(true);
+                holds.push(Hold::default());
+                return;
+            }
+            What::RightLetGo => return self.is_held.set(false),
+            _ => {}
+        }
+        // A merge in the plug, and a bio that is accepted, are outside: their work is no hold's.
+        let Some(hold) = holds.last_mut().filter(|_| self.is_held.get()) else { return };
+        let count = match what {
+            What::Inserted { .. } => &mut hold.inserted,
+            What::Picked { .. } => &mut hold.picked,
+            What::Issued { .. } => &mut hold.issued,
+            What::Ended { .. } => &mut hold.ended,
+            _ => return,
+        };
+        *count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::{Nanos, SubmitterId};
+    use weir_queue::Place;
+
+    #[test]
+    fn what_happens_between_two_holds_is_part_of_neither() {
+        let heard = HeardHolds::default();
+        let tell = |what: What| {
+            let by = Place::Submitter(SubmitterId(0));
+            (&heard).tell(|| Event { at: Nanos::ZERO, by, what });
+        };
+        let unplugged = || What::Unplugged { requests: 1 };
+        for what in [unplugged(), What::RightTaken, What::RightLetGo, unplugged()] {
+            tell(what);
+        }
+        for what in [What::RightTaken, unplugged(), What::RightLetGo] {
+            tell(what);
+        }
+        assert_eq!(heard.into_holds(), [Hold::default(); 2]);
     }
 }

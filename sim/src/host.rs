@@ -57,10 +57,7 @@ impl HostSpec {
             between(name, value as u64, 1, most as u64)?;
         }
         self.processes.iter().try_for_each(|kind| self.check_kind(kind))?;
-        match self.config.mode {
-            QueueMode::Sq => Err(HostError("queue_mode=sq is not simulated".into())),
-            QueueMode::Mq => Ok(()),
-        }
+        Ok(())
     }
 
     fn check_kind(&self, kind: &Processes) -> Result<(), HostError> {
@@ -133,7 +130,7 @@ pub(crate) struct DeviceSide {
     pub(crate) device: Device,
     pub(crate) lanes_from: usize,
     pub(crate) price: SchedulerPrice,
-    /// The lock of its scheduler, where that has one for all lanes.
+    /// The lock of its scheduler, where that has one for all lanes, or of its single queue.
     pub(crate) right: usize,
 }
 
@@ -165,6 +162,8 @@ pub struct Host {
     pub(crate) bell: Arc<Bell>,
     /// Requests are dealt out over queues with a lock each.
     pub(crate) deals: bool,
+    /// Devices have one queue with one lock.
+    pub(crate) is_single: bool,
     pub(crate) devices_each: usize,
     pub(crate) prng: Prng,
     groups: Arc<Groups>,
@@ -200,6 +199,7 @@ impl Host {
             places: Vec::new(),
             processes: Vec::new(),
             bell,
+            is_single: spec.config.mode == QueueMode::Sq,
             deals: spec.config.spread == Spread::RoundRobin,
             devices_each: spec.disks,
             prng: Prng::new(spec.seed),

@@ -21,6 +21,7 @@ mod lock;
 mod process;
 pub mod profile;
 pub mod scene;
+mod single;
 
 pub use cpu::CpuTime;
 pub use figures::{Commands, Figures, KindFigures, Service};

@@ -247,23 +247,24 @@ impl Process {
     }
 
     /// Hands in what was held, then what it has made up, each to the next device.
-    pub(crate) fn hand_in(&mut self, now: Nanos, sink: impl Sink) {
+    /// `sink` has the listener to what happens at a device.
+    pub(crate) fn hand_in<S: Sink>(&mut self, now: Nanos, sink: impl Fn(usize) -> S) {
         let mut used = 0_u64;
         for (device, bio) in std::mem::take(&mut self.held) {
-            self.give(device, bio, now, sink);
+            self.give(device, bio, now, sink(device));
             used |= 1 << device;
         }
         for made in std::mem::take(&mut self.made) {
             let device = self.next;
             self.next = (device + 1) % self.submitters.len();
             let bio = self.bio(made);
-            self.give(device, bio, now, sink);
+            self.give(device, bio, now, sink(device));
             self.handed_in += 1;
             used |= 1 << device;
         }
         for (device, submitter) in self.submitters.iter_mut().enumerate() {
             if used & (1 << device) != 0 {
-                submitter.flush_plug_telling(now, sink);
+                submitter.flush_plug_telling(now, sink(device));
             }
         }
     }

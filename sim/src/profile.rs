@@ -53,7 +53,7 @@ pub struct Path {
     pub make: u64,
     /// Accepts a bio: a request, a place in the soft queue.
     pub submit: u64,
-    /// Hands a request to the driver.
+    /// Hands a request to the driver; under the lock of a single queue.
     pub issue: u64,
     /// Rings the device, once for all requests of a burst.
     pub doorbell: u64,
@@ -61,7 +61,7 @@ pub struct Path {
     pub vectors: usize,
     /// Takes an interrupt, once for all that have ended.
     pub interrupt: u64,
-    /// Ends a request.
+    /// Ends a request; under the lock of a single queue.
     pub end: u64,
     /// Makes a sleeping process ready.
     pub wake: u64,

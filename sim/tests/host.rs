@@ -156,7 +156,8 @@ fn a_host_that_cannot_be_is_refused_with_the_figure_and_its_bound() {
     assert_eq!(flushes, "flush_every=1 with disks=2: a flush is for one disk");
     let weight = why(|spec| spec.weights.push(("a".into(), 1001)));
     assert!(weight.contains("1001"), "{weight}");
-    assert!(why(|spec| spec.config.mode = QueueMode::Sq).contains("queue_mode=sq"));
+    let queues = why(|spec| spec.config.mode = QueueMode::Sq);
+    assert!(queues.contains("queue_mode=sq has exactly 1"), "{queues}");
 }
 
 #[test]
@@ -322,4 +323,86 @@ fn groups_share_a_disk_by_their_weights_and_levels_by_theirs() {
     assert!((3.2..=4.8).contains(&levels), "8 : 2, not {levels}");
     let equal = share(|_| ());
     assert!((0.9..=1.1).contains(&equal), "{equal}");
+}
+
+/// The same host with the single-queue path.
+fn single(scheduler: &str, processes: usize) -> HostSpec {
+    let mut spec = host(scheduler, processes, 1);
+    (spec.config.mode, spec.config.queues) = (QueueMode::Sq, 1);
+    spec
+}
+
+#[test]
+fn each_legacy_scheduler_serves_the_single_queue_and_the_same_seed_gives_the_same_figures() {
+    for scheduler in ["noop", "deadline", "cfq"] {
+        let mut spec = single(scheduler, 3);
+        let first = run(spec.clone());
+        assert!(first.ios > 300, "{scheduler}: {first:?}");
+        assert_eq!(first, run(spec.clone()), "{scheduler}");
+        spec.seed = 2;
+        assert_ne!(first, run(spec), "{scheduler}");
+    }
+    let refused = simulate(single("bfq", 1), 0, MS).expect_err("a scheduler of the other path");
+    assert!(refused.to_string().contains("its counterpart here is cfq"), "{refused}");
+}
+
+#[test]
+fn one_io_at_a_time_takes_each_hold_of_the_single_queue_s_lock() {
+    let mut spec = HostSpec { disk: fixed(), ..single("noop", 1) };
+    spec.processes[0].habit.depth = 1;
+    // All that is left in a hold is what happens there.
+    spec.profile.scheduler.clear();
+    spec.profile.lock.near = 1_000;
+    let path = spec.profile.path;
+    let machine = spec.profile.machine;
+    // Into the pool; inserted and sent on.
+    let there = path.syscall + path.submit + path.issue + path.doorbell + 2 * 1_000;
+    // Reaped, ended, looked for another, restarted.
+    let back = path.interrupt + path.end + path.wake + machine.idle_exit + machine.switch;
+    let expected = (100_000 + there + back + 4 * 1_000) as f64;
+    let latency = run(spec).latency_ns();
+    assert!((latency - expected).abs() < 1.0, "{latency} for {expected}");
+}
+
+#[test]
+fn the_one_lock_of_the_single_queue_is_waited_for_and_bounds_the_rate() {
+    let figures = |spec: HostSpec| {
+        let mut spec = HostSpec { disk: fixed(), ..spec };
+        spec.disk.depth = 1_000;
+        spec.disk.kind =
+            Spec::parse("[fixed]\nunits = 1000\nlatency = \"10us\"").expect("a disk").kind;
+        spec.processes[0].habit.depth = 32;
+        run(spec)
+    };
+    let (sq, mq) = (figures(single("noop", 8)), figures(host("none", 8, 1)));
+    assert_eq!(mq.time.spin, 0);
+    assert!(sq.time.spin > 8 * 20 * MS / 4, "{sq:?}");
+    assert!(sq.iops() < mq.iops() / 2.0, "{} {}", sq.iops(), mq.iops());
+    // What one request holds the lock for: 350 ns to insert, send and end each.
+    assert!(sq.iops() < 1e9 / 1_050.0, "{}", sq.iops());
+    let (dear, one) = (figures(single("cfq", 8)), figures(single("noop", 1)));
+    assert!(dear.iops() < sq.iops() && sq.iops() < 3.0 * one.iops(), "{dear:?} {one:?}");
+}
+
+#[test]
+fn neighbours_merge_in_the_single_queue_and_a_full_pool_is_waited_for() {
+    let kind = Processes::new(
+        "writer",
+        4,
+        Habit { depth: 32, ..Habit::default() },
+        Job { access: Access::Sequential, parted: true, ..job(Direction::Write) },
+    );
+    let mut spec = HostSpec { processes: vec![kind], ..single("deadline", 1) };
+    spec.disk = Spec::parse("depth = 1\n[fixed]\nlatency = \"100us\"").expect("a disk");
+    let merging = run(spec.clone());
+    assert!(merging.ios > 4 * merging.commands.changes, "{merging:?}");
+    spec.config.nomerges = 2;
+    let apart = run(spec.clone());
+    assert!(apart.ios.abs_diff(apart.commands.changes) <= 128, "{apart:?}");
+    let all = apart.latency_ns();
+    // A pool of 4 for 128: those that are behind it have begun, but one for each process.
+    spec.config.nr_requests = Some(4);
+    let few = run(spec);
+    assert!(few.ios.abs_diff(apart.ios) <= 4, "{few:?}");
+    assert!(few.latency_ns() < all / 4.0, "{few:?} {all}");
 }
