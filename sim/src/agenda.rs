@@ -1,12 +1,12 @@
 //! The agenda: what happens when. Of one time, what was put down first comes first.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use weir_bio::Nanos;
 
 /// What there may be to come back to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alarm {
     /// A processor is through with what it was at; void if it has been interrupted since.
     Cpu { cpu: usize, epoch: u32 },
@@ -18,10 +18,45 @@ pub(crate) enum Alarm {
     Process(usize),
 }
 
+/// An alarm with its place in the order.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: Nanos,
+    number: u64,
+    alarm: Alarm,
+}
+
+impl Entry {
+    /// One comparison for both parts.
+    fn key(&self) -> u128 {
+        u128::from(self.at.0) << 64 | u128::from(self.number)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
 /// Alarms by time, and the clock.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    heap: BinaryHeap<Reverse<(Nanos, u64, Alarm)>>,
+    heap: BinaryHeap<Reverse<Entry>>,
     next: u64,
     now: Nanos,
 }
@@ -33,20 +68,20 @@ impl Agenda {
 
     pub(crate) fn put(&mut self, at: Nanos, alarm: Alarm) {
         debug_assert!(at >= self.now, "{alarm:?} at {at:?}, which is past");
-        self.heap.push(Reverse((at, self.next, alarm)));
+        self.heap.push(Reverse(Entry { at, number: self.next, alarm }));
         self.next += 1;
     }
 
     /// The next alarm; the clock goes on to it. `None` behind `until`, where the clock stops.
     pub(crate) fn take(&mut self, until: Nanos) -> Option<Alarm> {
         match self.heap.peek() {
-            Some(Reverse((at, ..))) if *at <= until => {}
+            Some(Reverse(entry)) if entry.at <= until => {}
             _ => {
                 self.now = self.now.max(until);
                 return None;
             }
         }
-        let Reverse((at, _, alarm)) = self.heap.pop()?;
+        let Reverse(Entry { at, alarm, .. }) = self.heap.pop()?;
         self.now = at;
         Some(alarm)
     }
@@ -54,7 +89,7 @@ impl Agenda {
     /// Lets so much time pass at once, if nothing is to happen in it.
     pub(crate) fn pass(&mut self, ns: u64) -> bool {
         let at = self.now + ns;
-        if self.heap.peek().is_some_and(|Reverse((next, ..))| *next <= at) {
+        if self.heap.peek().is_some_and(|Reverse(next)| next.at <= at) {
             return false;
         }
         self.now = at;

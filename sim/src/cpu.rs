@@ -83,10 +83,10 @@ pub(crate) struct Cpu {
     pub(crate) since: Nanos,
     /// Processes that wait for it.
     pub(crate) ready: VecDeque<usize>,
-    /// The steps that lie before the process.
-    pub(crate) steps: VecDeque<Step>,
+    /// The steps that lie before the process, the next one last.
+    pub(crate) steps: Vec<Step>,
     /// Those of the interrupt that it takes, which go first.
-    pub(crate) taken: VecDeque<Step>,
+    pub(crate) taken: Vec<Step>,
     /// Lanes that interrupt it.
     pub(crate) interrupts: VecDeque<usize>,
     pub(crate) running: Option<Running>,
@@ -104,14 +104,14 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     /// The steps that are next.
-    pub(crate) fn work(&mut self) -> &mut VecDeque<Step> {
+    pub(crate) fn work(&mut self) -> &mut Vec<Step> {
         if self.taken.is_empty() { &mut self.steps } else { &mut self.taken }
     }
 
     /// Puts steps before all others of the work that is under way.
     pub(crate) fn put_first(&mut self, in_interrupt: bool, steps: &[Step]) {
         let work = if in_interrupt { &mut self.taken } else { &mut self.steps };
-        steps.iter().rev().for_each(|step| work.push_front(*step));
+        work.extend(steps.iter().rev());
     }
 
     /// What it computes is put off, so that it can take an interrupt. `false`: not now.
@@ -124,7 +124,7 @@ impl Cpu {
         self.running = None;
         self.epoch = self.epoch.wrapping_add(1);
         *self.time.of(spent) -= rest;
-        self.steps.push_front(Step::Run(rest, spent));
+        self.steps.push(Step::Run(rest, spent));
         true
     }
 }

@@ -27,7 +27,7 @@ impl Host {
             }
             let at = &mut self.cpus[cpu];
             let in_interrupt = !at.taken.is_empty();
-            let Some(step) = at.work().pop_front() else {
+            let Some(step) = at.work().pop() else {
                 if self.choose(cpu) {
                     continue;
                 }
@@ -35,7 +35,6 @@ impl Host {
                 return;
             };
             match step {
-                Step::Run(0, _) => {}
                 Step::Run(ns, spent) => {
                     if !self.compute(cpu, ns, spent) {
                         return;
@@ -45,7 +44,9 @@ impl Host {
                     Some(grant) => {
                         let ns = self.hand_over(cpu, grant);
                         self.cpus[cpu].holds += 1;
-                        self.cpus[cpu].put_first(in_interrupt, &[system(ns)]);
+                        if !self.compute(cpu, ns, Spent::System) {
+                            return;
+                        }
                     }
                     None => {
                         self.cpus[cpu].waits = true;
@@ -54,7 +55,9 @@ impl Host {
                 },
                 Step::Hold { lock, ns } => {
                     let ns = self.held(lock, ns);
-                    self.cpus[cpu].put_first(in_interrupt, &[system(ns)]);
+                    if !self.compute(cpu, ns, Spent::System) {
+                        return;
+                    }
                 }
                 Step::Fetch(lines) => {
                     let ns = lines * std::mem::take(&mut self.cpus[cpu].far);
@@ -74,6 +77,9 @@ impl Host {
 
     /// Computes for so long; whether that time has passed at once.
     fn compute(&mut self, cpu: usize, ns: u64, spent: Spent) -> bool {
+        if ns == 0 {
+            return true;
+        }
         let at = &mut self.cpus[cpu];
         *at.time.of(spent) += ns;
         if self.agenda.pass(ns) {
@@ -93,7 +99,10 @@ impl Host {
     /// What it takes until a processor has a lock and what that protects.
     fn hand_over(&mut self, cpu: usize, grant: Grant) -> u64 {
         let price = self.profile.lock;
-        let Some(from) = grant.from.filter(|from| *from != cpu) else { return price.near };
+        let Some(from) = grant.from.filter(|from| *from != cpu) else {
+            self.cpus[cpu].far = 0;
+            return price.near;
+        };
         let machine = self.profile.machine;
         let near = self.cpus[from].socket == self.cpus[cpu].socket;
         let line = if near { machine.line } else { machine.far_line };
@@ -141,12 +150,12 @@ impl Host {
     fn take_interrupt(&mut self, cpu: usize) {
         let idle_exit = self.profile.machine.idle_exit;
         let at = &mut self.cpus[cpu];
-        if std::mem::take(&mut at.rests) {
-            at.taken.push_back(system(idle_exit));
-        }
-        at.taken.push_back(system(self.profile.path.interrupt));
-        let lanes = at.interrupts.drain(..);
+        let lanes = at.interrupts.drain(..).rev();
         at.taken.extend(lanes.map(|lane| Step::Turn { lane, locked: false }));
+        at.taken.push(system(self.profile.path.interrupt));
+        if std::mem::take(&mut at.rests) {
+            at.taken.push(system(idle_exit));
+        }
     }
 
     /// Turns a lane, under the lock of its queue if it has one.
@@ -172,10 +181,10 @@ impl Host {
         }
         let Some(process) = at.ready.pop_front() else { return false };
         (at.process, at.since) = (Some(process), now);
+        at.steps.push(system(switch));
         if std::mem::take(&mut at.rests) {
-            at.steps.push_back(system(self.profile.machine.idle_exit));
+            at.steps.push(system(self.profile.machine.idle_exit));
         }
-        at.steps.push_back(system(switch));
         true
     }
 
@@ -194,53 +203,56 @@ impl Host {
         let through = asking.through;
         let leaves = if self.deals { ended } else { 0 };
         let leave = self.profile.shared_queue.leave;
+        let mut steps = std::mem::take(&mut self.spare.steps);
         for _ in 0..leaves {
             let (mutex, stalled) = (self.lanes[through].mutex, self.stalled(1));
             let stalled = Step::Run(stalled, Spent::Lost);
-            let section = [Step::Take(mutex), system(leave), stalled, Step::Free(mutex)];
-            self.cpus[cpu].steps.extend(section);
+            steps.extend([Step::Take(mutex), system(leave), stalled, Step::Free(mutex)]);
         }
-        let steps = &mut self.cpus[cpu].steps;
         if ended > 0 {
-            steps.push_back(Step::Return(process));
-            steps.push_back(Step::Run(ended * complete, Spent::User));
+            steps.extend([Step::Return(process), Step::Run(ended * complete, Spent::User)]);
         }
         if again > 0 {
-            steps.push_back(system(again * submit));
-            steps.push_back(Step::HandIn(process));
-            return;
+            steps.extend([system(again * submit), Step::HandIn(process)]);
+        } else if made > 0 {
+            steps.extend([
+                Step::Run(made * make + think, Spent::User),
+                Step::Begin(process),
+                system(syscall + made * submit),
+                Step::HandIn(process),
+            ]);
+        } else if ended == 0 {
+            steps.extend([system(syscall), Step::Sleep(process)]);
         }
-        if made == 0 {
-            if ended == 0 {
-                steps.push_back(system(syscall));
-                steps.push_back(Step::Sleep(process));
-            }
-            return;
-        }
-        steps.push_back(Step::Run(made * make + think, Spent::User));
-        steps.push_back(Step::Begin(process));
-        steps.push_back(system(syscall + made * submit));
-        steps.push_back(Step::HandIn(process));
+        self.put_first(cpu, false, steps);
+    }
+
+    /// Puts steps before all others of the work that is under way.
+    fn put_first(&mut self, cpu: usize, in_interrupt: bool, mut steps: Vec<Step>) {
+        self.cpus[cpu].put_first(in_interrupt, &steps);
+        steps.clear();
+        self.spare.steps = steps;
     }
 
     fn hand_in(&mut self, cpu: usize, process: usize) {
-        let mut steps = Vec::new();
+        let mut steps = std::mem::take(&mut self.spare.steps);
         if self.is_single {
             self.hand_in_to_single(process, &mut steps);
         } else {
             self.processes[process].hand_in(self.agenda.now(), |_| Silent);
         }
         let enter = self.profile.shared_queue.enter;
-        let mut lanes = Vec::new();
+        let mut lanes = std::mem::take(&mut self.spare.lanes);
         self.take_marked(&mut lanes);
-        for lane in lanes {
+        for lane in lanes.drain(..) {
             if self.deals && enter > 0 {
                 let mutex = self.lanes[lane].mutex;
                 steps.extend([Step::Take(mutex), system(enter), Step::Free(mutex)]);
             }
             self.visit(lane, &mut steps);
         }
-        self.cpus[cpu].put_first(false, &steps);
+        self.spare.lanes = lanes;
+        self.put_first(cpu, false, steps);
     }
 
     /// Lanes for which something was published.
@@ -252,7 +264,7 @@ impl Host {
 
     fn turn(&mut self, cpu: usize, lane: usize, locked: bool, in_interrupt: bool) {
         let now = self.agenda.now();
-        let mut steps = Vec::new();
+        let mut steps = std::mem::take(&mut self.spare.steps);
         self.lanes[lane].raised = false;
         if self.is_single {
             self.turn_single(lane, &mut steps);
@@ -270,12 +282,16 @@ impl Host {
             side.timer = Some(at);
             self.agenda.put(at, Alarm::Lane(lane));
         }
-        let mut others = Vec::new();
+        let mut others = std::mem::take(&mut self.spare.lanes);
         self.take_marked(&mut others);
-        // Its own mark stood from what it has just taken.
-        others.retain(|other| self.lanes[*other].lane.has_work());
-        others.into_iter().for_each(|other| self.visit(other, &mut steps));
-        self.cpus[cpu].put_first(in_interrupt, &steps);
+        for other in others.drain(..) {
+            // Its own mark stood from what it has just taken.
+            if self.lanes[other].lane.has_work() {
+                self.visit(other, &mut steps);
+            }
+        }
+        self.spare.lanes = others;
+        self.put_first(cpu, in_interrupt, steps);
     }
 
     /// For how long so many sections are held up.
@@ -305,12 +321,10 @@ impl Host {
         let mut section = |count: u64, sections: &[u64]| {
             for hold in (0..count).flat_map(|_| sections) {
                 let held = Step::Hold { lock: right, ns: *hold };
-                steps.extend([
-                    Step::Take(right),
-                    held,
-                    Step::Free(right),
-                    Step::Fetch(price.after),
-                ]);
+                steps.extend([Step::Take(right), held, Step::Free(right)]);
+                if price.after > 0 {
+                    steps.push(Step::Fetch(price.after));
+                }
             }
         };
         section(answered, &price.end);
@@ -329,10 +343,10 @@ impl Host {
 
     /// Processes that have been told wake up if they sleep.
     fn tell(&mut self, cpu: usize, lane: usize, in_interrupt: bool) {
-        let mut steps = Vec::new();
-        let mut tokens = Vec::new();
+        let mut steps = std::mem::take(&mut self.spare.steps);
+        let mut tokens = std::mem::take(&mut self.spare.tokens);
         self.bell.ready().take(|token| tokens.push(token));
-        for token in tokens {
+        for token in tokens.drain(..) {
             let process = token / self.devices_each;
             let told = &mut self.processes[process];
             (told.told, told.through) = (true, lane);
@@ -345,7 +359,8 @@ impl Host {
                 }
             }
         }
-        self.cpus[cpu].put_first(in_interrupt, &steps);
+        self.spare.tokens = tokens;
+        self.put_first(cpu, in_interrupt, steps);
     }
 
     fn sleep(&mut self, cpu: usize, process: usize) {

@@ -9,7 +9,7 @@ use weir_queue::{Bell, Config, Device, Groups, Lane, QueueMode, Spread, Wake};
 use weir_sim_disk::{Disk, Spec};
 
 use crate::agenda::{Agenda, Alarm};
-use crate::cpu::{Cpu, CpuTime};
+use crate::cpu::{Cpu, CpuTime, Step};
 use crate::driver::{SharedPort, SimDriver, lock, split_name};
 use crate::figures::{Commands, Figures, KindFigures, Worked, service};
 use crate::lock::Lock;
@@ -147,6 +147,14 @@ pub(crate) struct LaneSide {
     pub(crate) mutex: usize,
 }
 
+/// Lists that are empty between two steps, kept for their memory.
+#[derive(Default)]
+pub(crate) struct Spare {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) lanes: Vec<usize>,
+    pub(crate) tokens: Vec<usize>,
+}
+
 /// A host under way.
 pub struct Host {
     pub(crate) profile: Profile,
@@ -167,6 +175,7 @@ pub struct Host {
     pub(crate) devices_each: usize,
     pub(crate) prng: Prng,
     groups: Arc<Groups>,
+    pub(crate) spare: Spare,
     ios: u64,
     latency: u64,
     commands: Commands,
@@ -203,6 +212,7 @@ impl Host {
             deals: spec.config.spread == Spread::RoundRobin,
             devices_each: spec.disks,
             prng: Prng::new(spec.seed),
+            spare: Spare::default(),
             profile: spec.profile.clone(),
             groups: groups(&spec)?,
             ios: 0,

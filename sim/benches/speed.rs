@@ -1,0 +1,92 @@
+//! How fast the simulator is: requests that it simulates a second, by one thread.
+//!
+//! cargo bench -p weir-sim --bench speed [-- SCHEDULER]
+//!
+//! One NVMe disk of a host with 10 cores, random reads of 4 KiB, five processes with 128 under way
+//! each. Interleaved rounds; wall time, building the host left out: the best round, the median. The
+//! checksum of the figures tells whether another build simulates the same.
+
+#![forbid(unsafe_code)]
+
+use weir_bio::Prng;
+use weir_load::{Access, Direction, Job, Sizes};
+use weir_queue::Config;
+use weir_sim::{Habit, Host, HostSpec, Processes, Profile};
+use weir_sim_disk::Spec;
+
+const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
+const PROCESSES: usize = 5;
+
+fn spec(scheduler: &str) -> HostSpec {
+    let config = Config {
+        queues: 10,
+        scheduler: Some(scheduler.into()),
+        nr_requests: (scheduler != "none").then_some(2048),
+        wbt_lat_us: Some(0),
+        timeout_ns: 0,
+        ..Config::default()
+    };
+    let job = Job {
+        access: Access::Random,
+        direction: Direction::Read,
+        sizes: [0; 3].map(|_| Sizes::Fixed(4096)),
+        time_based: true,
+        ..Job::default()
+    };
+    HostSpec {
+        profile: Profile::known("cascade-1sock-6.3").expect("a profile of ours"),
+        config,
+        disk: Spec::preset("nvme-980pro").expect("a disk of ours"),
+        disks: 1,
+        processes: vec![Processes::new(
+            "readers",
+            PROCESSES,
+            Habit { depth: 128, ..Habit::default() },
+            job,
+        )],
+        weights: Vec::new(),
+        seed: 1,
+    }
+}
+
+fn clock() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// Requests a second of wall time, and a checksum of the figures.
+fn round(scheduler: &str, ns: u64) -> (f64, u64) {
+    let mut host = Host::new(spec(scheduler)).expect("a host within its bounds");
+    let begun = clock();
+    let figures = host.run(ns);
+    let seconds = begun.elapsed().as_secs_f64();
+    let time = figures.time;
+    let sums = [figures.ios, figures.latency, time.user, time.system, time.spin];
+    let mixed = sums.iter().fold(0_u64, |sum, one| sum.rotate_left(13) ^ one);
+    (figures.ios as f64 / seconds, Prng::new(mixed).next())
+}
+
+fn main() {
+    let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
+    let (rounds, ns) = if small { (1, 10_000_000) } else { (9, 100_000_000) };
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let schedulers = SCHEDULERS
+        .iter()
+        .filter(|scheduler| chosen.is_empty() || chosen.iter().any(|word| word == **scheduler));
+    let schedulers: Vec<&str> = schedulers.copied().collect();
+    let mut speeds = vec![Vec::new(); schedulers.len()];
+    let mut sums = vec![0; schedulers.len()];
+    for _ in 0..rounds {
+        for (index, scheduler) in schedulers.iter().enumerate() {
+            let (speed, sum) = round(scheduler, ns);
+            speeds[index].push(speed);
+            sums[index] = sum;
+        }
+    }
+    println!("scheduler     best, M/s  median, M/s  checksum");
+    for (index, scheduler) in schedulers.iter().enumerate() {
+        let of = &mut speeds[index];
+        of.sort_by(f64::total_cmp);
+        let (median, best) = (of[of.len() / 2] / 1e6, of[of.len() - 1] / 1e6);
+        println!("{scheduler:12}  {best:9.3}  {median:11.3}  {:016x}", sums[index]);
+    }
+}
