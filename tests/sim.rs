@@ -83,7 +83,15 @@ fn what_is_none_is_refused_with_what_there_is() {
 #[test]
 fn the_list_names_each_scene_and_setting() {
     let list = told(&["list"]);
-    let names = ["illumos-11827", "icpe24", "processes", "ssds", "queues_after"];
+    let names = [
+        "illumos-11827",
+        "icpe24",
+        "linux-outcomes",
+        "suse-dd32",
+        "processes",
+        "ssds",
+        "queues_after",
+    ];
     assert!(names.iter().all(|name| list.contains(name)), "{list}");
     let text = told(&["list", "--json"]);
     let scenes: serde_json::Value = serde_json::from_str(&text).expect("one document");
@@ -104,4 +112,21 @@ fn a_check_says_of_each_figure_what_the_source_has_and_whether_it_was_fitted() {
     let told = first["error_pct"].as_f64().expect("an error");
     assert!((error * 100.0 - told).abs() < 1e-6, "{first}");
     assert!(of_source.iter().all(|row| row["within"] == true), "{rows:?}");
+}
+
+#[test]
+fn a_check_tells_bounds_of_one_side_and_what_is_known_to_be_off_and_does_not_fail_for_that() {
+    let text = told(&["check", "linux-outcomes", "--json", "--quiet"]);
+    let document: serde_json::Value = serde_json::from_str(&text).expect("one document");
+    let rows = document["rows"].as_array().expect("rows");
+    let off: Vec<_> = rows.iter().filter(|row| row["within"] == false).collect();
+    assert!(off.len() == 1 && off[0]["known_miss"] == true, "{off:?}");
+    let of = |metric: &str| rows.iter().find(|row| row["metric"] == metric).expect("a row");
+    assert_eq!(of("last_end_s")["bound"], "<= 6.49");
+    let unbound = of("first_end_s");
+    assert!(unbound["within"].is_null() && unbound["bound"] == "none", "{unbound}");
+    let table = told(&["check", "linux-outcomes", "--quiet"]);
+    assert_eq!(table.matches("off, as is known").count(), 1, "{table}");
+    let dd = told(&["check", "suse-dd32", "--quiet"]);
+    assert!(dd.contains("1.32..1.52") && dd.contains(">= 4.00"), "{dd}");
 }

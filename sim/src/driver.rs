@@ -53,6 +53,8 @@ impl Driver for SimDriver {
             capacity: self.spec.size / SECTOR,
             rotational: self.spec.rotational,
             volatile_cache: self.spec.has_volatile_cache(),
+            // The bound of one command is the user's, as max_sectors of Linux is.
+            max_hw_sectors: 1 << 17,
             ..Limits::default()
         }
     }

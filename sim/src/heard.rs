@@ -82,7 +82,7 @@ impl Sink for &HeardHolds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_bio::{Nanos, SubmitterId};
+    use weir_bio::{Flags, GroupId, IoPrio, Nanos, Op, Rq, RqId, SchedTag, Status, SubmitterId};
     use weir_queue::Place;
 
     #[test]
@@ -92,13 +92,29 @@ mod tests {
             let by = Place::Submitter(SubmitterId(0));
             (&heard).tell(|| Event { at: Nanos::ZERO, by, what });
         };
-        let unplugged = || What::Unplugged { requests: 1 };
-        for what in [unplugged(), What::RightTaken, What::RightLetGo, unplugged()] {
+        let id = RqId::new(SubmitterId(0), 0, 0);
+        let rq = Rq {
+            sector: 0,
+            sectors: 8,
+            id,
+            flags: Flags::NONE,
+            group: GroupId(0),
+            ioprio: IoPrio::NONE,
+            hint: 0,
+            tag: SchedTag::NONE,
+            op: Op::Read,
+            segments: 1,
+        };
+        let ended = || What::Ended { rq, status: Status::Ok };
+        let inserted = || What::Inserted { rq, tag: SchedTag(0) };
+        tell(ended());
+        for what in [What::RightTaken, What::RightLetGo, ended()] {
             tell(what);
         }
-        for what in [What::RightTaken, unplugged(), What::RightLetGo] {
+        for what in [What::RightTaken, inserted(), ended(), ended(), What::RightLetGo, ended()] {
             tell(what);
         }
-        assert_eq!(heard.into_holds(), [Hold::default(); 2]);
+        let busy = Hold { inserted: 1, ended: 2, ..Hold::default() };
+        assert_eq!(heard.into_holds(), [Hold::default(), busy]);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weir_bio::{GroupId, Nanos, Prng};
+use weir_bio::{GroupId, Nanos, Prng, SECTOR};
 use weir_load::{Ground, Job, Stream};
 use weir_queue::{Bell, Config, Device, Groups, Lane, QueueMode, Spread, Wake};
 use weir_sim_disk::{Disk, Spec};
@@ -65,6 +65,7 @@ impl HostSpec {
         between("count", kind.count as u64, 1, PAIRS_MAX as u64)?;
         between("depth", habit.depth.into(), 1, u16::MAX.into())?;
         between("batch", habit.batch.into(), 1, u16::MAX.into())?;
+        between("spacing", kind.spacing, 1, 1 << 20)?;
         between("ios", kind.ios.unwrap_or(1), 1, u64::MAX)?;
         for (name, ns) in [
             ("think", habit.think),
@@ -286,7 +287,8 @@ impl Host {
                 side.device.submitter(&self.bell, token, lane).map_err(|why| refused(&why))?;
             submitters.push(submitter);
         }
-        let ground = Ground { bytes: spec.disk.size, block: 512, read_only: false };
+        let bytes = spec.disk.size / alike.spacing / SECTOR * SECTOR;
+        let ground = Ground { bytes, block: 512, read_only: false };
         let clones = alike.count as u16;
         let job = Job { depth: alike.habit.depth, seed: spec.seed, clones, ..alike.job.clone() };
         let stream = Stream::new(&job, ground, clone).map_err(|why| refused(&why))?;

@@ -41,6 +41,9 @@ pub struct Processes {
     /// What each asks for; its depth is the habit's. A job that is not bounded by time alone ends
     /// when it has moved its size.
     pub job: Job,
+    /// The places that the job names are so many times as far apart: with 2, blocks that would
+    /// touch are a block apart.
+    pub spacing: u64,
     /// The path of their group; that above all if empty.
     pub group: String,
     /// When the first begins, ns.
@@ -56,7 +59,7 @@ impl Processes {
     #[must_use]
     pub fn new(name: &str, count: usize, habit: Habit, job: Job) -> Processes {
         let (name, group) = (name.to_owned(), String::new());
-        Processes { name, count, habit, job, group, start: 0, stagger: 0, ios: None }
+        Processes { name, count, habit, job, spacing: 1, group, start: 0, stagger: 0, ios: None }
     }
 
     /// Whether they finish by themselves.
@@ -106,6 +109,7 @@ pub(crate) struct Process {
     /// It has nothing to do before then.
     pub(crate) waits_until: Option<Nanos>,
     stream: Stream,
+    spacing: u64,
     group: GroupId,
     prng: Prng,
     bytes: usize,
@@ -152,6 +156,7 @@ impl Process {
             through: 0,
             waits_until: None,
             stream,
+            spacing: alike.spacing,
             group,
             prng: Prng::new(seed),
             bytes,
@@ -279,7 +284,7 @@ impl Process {
                     Op::Discard => Data::None,
                     _ => Data::One(of_length(memory, io.sectors)),
                 };
-                let mut bio = Bio::new(io.op, io.sector, io.sectors, data);
+                let mut bio = Bio::new(io.op, io.sector * self.spacing, io.sectors, data);
                 (bio.flags, bio.ioprio) = (io.flags, io.ioprio);
                 (bio, io.token)
             }

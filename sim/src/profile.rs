@@ -199,6 +199,7 @@ impl Profile {
 pub const PROFILES: &[(&str, &str)] = &[
     ("illumos-2019", include_str!("../profiles/illumos-2019.toml")),
     ("cascade-1sock-6.3", include_str!("../profiles/cascade-1sock-6.3.toml")),
+    ("guest-1cpu-6.12", include_str!("../profiles/guest-1cpu-6.12.toml")),
 ];
 
 #[cfg(test)]

@@ -276,11 +276,14 @@ fn a_flush_after_each_write_is_no_io_of_a_process_but_a_command_of_the_disk() {
         ..job(Direction::Write)
     };
     let mut spec = on_a_slow_disk(vec![Processes::new("writer", 1, Habit::default(), writes)]);
-    spec.disk = Spec::preset("mlc-mqsim").expect("a disk with a volatile cache");
-    let (figures, _) = simulate_to_the_end(spec, 1_000 * MS).expect("a host");
-    let all = figures.kind("writer").all;
-    assert_eq!((all.ios, all.flushes), (20, 20));
-    assert_eq!((figures.commands.changes, figures.commands.flushes), (20, 20));
+    for (cache, commands) in [("volatile = true", 20), ("volatile = false", 0)] {
+        let text = format!("[fixed]\nlatency = \"100us\"\n{cache}");
+        spec.disk = Spec::parse(&text).expect("a disk");
+        let (figures, _) = simulate_to_the_end(spec.clone(), 1_000 * MS).expect("a host");
+        let all = figures.kind("writer").all;
+        assert_eq!((all.ios, all.flushes), (20, 20), "{cache}");
+        assert_eq!((figures.commands.changes, figures.commands.flushes), (20, commands));
+    }
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub struct Fixed {
     /// Added where a command does not begin at the end of the one before, ns.
     #[serde(deserialize_with = "read::time")]
     pub jump: u64,
+    /// A write is answered before it is on the medium: flushes are sent, each a command as long as
+    /// a read.
+    pub volatile: bool,
     /// Bytes a second of the link; 0: no bound. A single unit transfers while it serves.
     #[serde(deserialize_with = "read::size")]
     pub bandwidth: u64,
@@ -33,7 +36,15 @@ pub struct Fixed {
 
 impl Default for Fixed {
     fn default() -> Fixed {
-        Fixed { units: 1, latency: 0, write_latency: None, spread: 0, jump: 0, bandwidth: 0 }
+        Fixed {
+            units: 1,
+            latency: 0,
+            write_latency: None,
+            spread: 0,
+            jump: 0,
+            volatile: false,
+            bandwidth: 0,
+        }
     }
 }
 
@@ -62,7 +73,7 @@ impl FixedDisk {
 
 impl Machine for FixedDisk {
     fn start(&mut self, job: Job, now: Nanos, ends: &mut Ends) {
-        let Fixed { latency, write_latency, spread, jump, bandwidth, units } = self.spec;
+        let Fixed { latency, write_latency, spread, jump, bandwidth, units, .. } = self.spec;
         let own = match write_latency {
             Some(write) if job.changes() => write,
             _ => latency,

@@ -134,7 +134,8 @@ impl Spec {
         match &self.kind {
             Kind::Hdd(hdd) => hdd.write_cache > 0,
             Kind::Ssd(ssd) => ssd.write_cache > 0 && !ssd.protected,
-            Kind::Fixed(_) | Kind::Array(_) => false,
+            Kind::Fixed(fixed) => fixed.volatile,
+            Kind::Array(_) => false,
         }
     }
 

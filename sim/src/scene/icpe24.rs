@@ -7,7 +7,7 @@ use weir_queue::Config;
 use weir_sim_disk::Spec;
 
 use super::settings::{Bounds, Setting, Settings};
-use super::{Case, Row, Scene, SceneError, Source, Span, rows_of};
+use super::{Bound, Case, Row, Scene, SceneError, Source, Span, rows_of};
 use crate::figures::Figures;
 use crate::host::HostSpec;
 use crate::process::{Habit, Processes};
@@ -153,21 +153,21 @@ macro_rules! sources {
             metric: "iops",
             value: $kiops as f64 * 1e3,
             fitted: $fitted,
-            tolerance: 10.0,
+            bound: Bound::Percent(10.0), missed: false,
         },)+)+
         Source {
             case: "scheduler=mq-deadline ssds=1",
             metric: "peak_processes",
             value: 3.0,
             fitted: true,
-            tolerance: 0.0,
+            bound: Bound::Percent(0.0), missed: false,
         },
         Source {
             case: "scheduler=bfq ssds=1",
             metric: "peak_processes",
             value: 5.0,
             fitted: true,
-            tolerance: 0.0,
+            bound: Bound::Percent(0.0), missed: false,
         }]
     };
 }

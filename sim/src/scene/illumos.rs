@@ -6,7 +6,7 @@ use weir_queue::{Config, Spread};
 use weir_sim_disk::Spec;
 
 use super::settings::{Bounds, Setting, Settings};
-use super::{Case, Row, Scene, SceneError, Source, Span, rows_of};
+use super::{Bound, Case, Row, Scene, SceneError, Source, Span, rows_of};
 use crate::figures::Figures;
 use crate::host::HostSpec;
 use crate::process::{Habit, Processes};
@@ -126,17 +126,27 @@ macro_rules! sources {
     ($($case:literal: $iops:literal $latency_ms:literal $cpu:literal;)+) => {
         &[$(
             Source {
-                case: $case, metric: "iops", value: $iops as f64, fitted: true, tolerance: 5.0,
+                case: $case,
+                metric: "iops",
+                value: $iops as f64,
+                fitted: true,
+                bound: Bound::Percent(5.0),
+                missed: false,
             },
             Source {
                 case: $case,
                 metric: "latency_us",
                 value: $latency_ms * 1e3,
                 fitted: true,
-                tolerance: 5.0,
+                bound: Bound::Percent(5.0), missed: false,
             },
             Source {
-                case: $case, metric: "cpu_sys_pct", value: $cpu, fitted: true, tolerance: 15.0,
+                case: $case,
+                metric: "cpu_sys_pct",
+                value: $cpu,
+                fitted: true,
+                bound: Bound::Percent(15.0),
+                missed: false,
             },
         )+]
     };

@@ -246,7 +246,12 @@ fn row_as_json(row: &Row) -> Map<String, Value> {
 
 /// A figure with as many digits as say something.
 fn told(value: f64) -> String {
-    let digits = if value.abs() >= 1_000.0 { 0 } else { 1 };
+    let digits = match value.abs() {
+        1_000.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        _ => 3,
+    };
     format!("{value:.digits$}")
 }
 
@@ -261,7 +266,7 @@ impl Check {
             let settings = scene.defaults();
             let simulated = self.how.simulate(scene, &settings)?;
             let checked = scene.check(&simulated.rows).map_err(refused)?;
-            off += checked.iter().filter(|one| one.is_within() == Some(false)).count();
+            off += checked.iter().filter(|one| one.is_off()).count();
             if self.how.json {
                 let mut document = self.how.document(scene, &settings, &simulated);
                 document.insert("rows".into(), checked.iter().map(checked_as_json).collect());
@@ -288,6 +293,8 @@ fn checked_as_json(checked: &Checked) -> Value {
     map.insert("source".into(), json!(checked.source.map(|source| source.value)));
     map.insert("error_pct".into(), json!(checked.error_pct()));
     map.insert("fitted".into(), json!(checked.source.map(|source| source.fitted)));
+    map.insert("bound".into(), json!(checked.source.map(|source| source.bound.to_string())));
+    map.insert("known_miss".into(), json!(checked.source.map(|source| source.missed)));
     map.insert("within".into(), json!(checked.is_within()));
     Value::Object(map)
 }
@@ -303,9 +310,14 @@ fn checked_as_text(scene: &Scene, checked: &[Checked]) -> String {
             of_source(|source| told(source.value)),
             told(one.row.value),
             one.error_pct().map_or("-".into(), |error| format!("{error:+.1} %")),
-            of_source(|source| format!("{} %", source.tolerance)),
+            of_source(|source| source.bound.to_string()),
             of_source(|source| (if source.fitted { "fitted" } else { "predicted" }).into()),
-            (if one.is_within() == Some(false) { "OFF" } else { "" }).into(),
+            match one.is_within() {
+                Some(false) if one.is_off() => "OFF",
+                Some(false) => "off, as is known",
+                _ => "",
+            }
+            .into(),
         ]
     }));
     format!("{}: {}\n{}{}\n", scene.name, scene.about, table(&rows), notes(scene))
