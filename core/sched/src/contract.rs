@@ -104,7 +104,7 @@ impl DepthRule {
 }
 
 /// An end, with the times latency rules need.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// The request.
     pub tag: SchedTag,
@@ -289,6 +289,12 @@ pub trait Scheduler: Send {
     /// Its tunables.
     fn tunables(&mut self) -> &mut dyn Tunables {
         tunable::none()
+    }
+
+    /// Takes out the scheduler that this one wears, if it only passes calls on, and ends this one:
+    /// it is asked nothing more.
+    fn take_inner(&mut self) -> Option<Box<dyn Scheduler>> {
+        None
     }
 }
 

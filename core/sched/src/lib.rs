@@ -15,6 +15,7 @@ mod deadline;
 pub mod fair;
 pub mod hash;
 pub mod merge;
+pub mod recorder;
 pub mod replay;
 mod staged;
 pub mod tunable;

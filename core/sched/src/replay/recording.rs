@@ -8,6 +8,8 @@ use std::fmt;
 
 use weir_bio::{Class, IoPrio, Op};
 
+use super::details::{Details, attribute, number};
+
 /// Why something cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayError {
@@ -41,21 +43,45 @@ pub enum Kind {
     Dispatched,
     /// `C`: the device completed it.
     Completed,
+    /// `T`: the scheduler's timer fired.
+    Fired,
+    /// `N`: a hard queue asked and was given nothing.
+    Denied,
+    /// `B`: requests of a context belong to a hard queue from now on.
+    ContextBegun,
+    /// `E`: a context sends nothing more.
+    ContextGone,
+    /// `P`: a group stands below another.
+    GroupPlaced,
+    /// `G`: a group has this weight.
+    GroupWeighed,
 }
 
 impl Kind {
-    const LETTERS: [(&'static str, Kind); 5] = [
+    const LETTERS: [(&'static str, Kind); 11] = [
         ("I", Kind::Inserted),
         ("M", Kind::MergedBack),
         ("F", Kind::MergedFront),
         ("D", Kind::Dispatched),
         ("C", Kind::Completed),
+        ("T", Kind::Fired),
+        ("N", Kind::Denied),
+        ("B", Kind::ContextBegun),
+        ("E", Kind::ContextGone),
+        ("P", Kind::GroupPlaced),
+        ("G", Kind::GroupWeighed),
     ];
 
     /// Whether something arrives at the scheduler.
     #[must_use]
     pub fn is_arrival(self) -> bool {
         matches!(self, Kind::Inserted | Kind::MergedBack | Kind::MergedFront)
+    }
+
+    /// Whether it is about a request, and not about the scheduler as a whole.
+    #[must_use]
+    pub fn has_range(self) -> bool {
+        self.is_arrival() || matches!(self, Kind::Dispatched | Kind::Completed)
     }
 }
 
@@ -66,13 +92,20 @@ impl fmt::Display for Kind {
     }
 }
 
-const OPS: [(&str, Op); 4] =
-    [("R", Op::Read), ("W", Op::Write), ("F", Op::Flush), ("D", Op::Discard)];
+const OPS: [(&str, Op); 7] = [
+    ("R", Op::Read),
+    ("W", Op::Write),
+    ("F", Op::Flush),
+    ("D", Op::Discard),
+    ("Z", Op::WriteZeroes),
+    ("S", Op::SecureErase),
+    ("P", Op::Prefetch),
+];
 
 /// A request as a line of the file names it: op, first sector, sectors of 512 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
-    /// Its op: a read, write, flush or discard.
+    /// Its op.
     pub op: Op,
     /// First sector.
     pub sector: u64,
@@ -109,10 +142,12 @@ pub struct Event {
     pub time_us: u64,
     /// The kind of event.
     pub kind: Kind,
-    /// To which part of the disk.
+    /// To which part of the disk; an empty flush where the kind [has none](Kind::has_range).
     pub range: Range,
     /// The submitter's priority; not set for what leaves and ends.
     pub ioprio: IoPrio,
+    /// The fields behind the seventh.
+    pub details: Details,
 }
 
 /// A header line that sets something: its value and where it stands.
@@ -131,6 +166,14 @@ pub struct Recording {
     pub scheduler: Option<Stated<String>>,
     /// The recorded kernel's clock tick, microseconds.
     pub tick_us: Option<Stated<u64>>,
+    /// The scheduler's clock at the first event, microseconds.
+    pub clock_us: Option<Stated<u64>>,
+    /// `calls all`: every call of the scheduler is an event, and a replay makes no other.
+    pub has_all_calls: bool,
+    /// Whose behaviour the scheduler had.
+    pub compat: Option<Stated<String>>,
+    /// The setting the scheduler was made in: attribute and value.
+    pub queue: Vec<Stated<(String, u64)>>,
     /// Tunables that were not at their default: name and value.
     pub settings: Vec<Stated<(String, String)>>,
     /// The events in the order of the file.
@@ -157,7 +200,7 @@ impl Recording {
             let fields: Vec<&str> = items.split_whitespace().collect();
             let taken = match fields.as_slice() {
                 [] => Ok(()),
-                [word @ ("scheduler" | "tick_us" | "set"), values @ ..] => {
+                [word, values @ ..] if HEADER.contains(word) => {
                     recording.header(line, word, values)
                 }
                 fields => recording.event(line, fields, &mut books),
@@ -181,6 +224,22 @@ impl Recording {
                 let value = tick_of(text)?;
                 self.tick_us = Some(Stated { line, value });
             }
+            ("clock_us", [text]) => {
+                once(word, &self.clock_us)?;
+                let value = number(word, text, u64::MAX / 2000)?;
+                self.clock_us = Some(Stated { line, value });
+            }
+            ("compat", [name]) => {
+                once(word, &self.compat)?;
+                self.compat = Some(Stated { line, value: (*name).to_owned() });
+            }
+            ("calls", ["all"]) => self.has_all_calls = true,
+            ("calls", [value]) => return Err(format!("calls {value:?} is not `all`")),
+            ("queue", [name, text]) => {
+                let value = (attribute(name)?.name.to_owned(), number(name, text, u64::MAX)?);
+                self.queue.push(Stated { line, value });
+            }
+            ("queue", _) => return Err("`queue` takes an attribute and a value".to_owned()),
             ("set", [name, value]) => {
                 let value = ((*name).to_owned(), (*value).to_owned());
                 self.settings.push(Stated { line, value });
@@ -192,36 +251,51 @@ impl Recording {
     }
 
     fn event(&mut self, line: usize, fields: &[&str], books: &mut Books) -> Result<(), String> {
-        let [time, kind, op, sector, sectors, class, level] = fields else {
+        let [time, kind, op, sector, sectors, class, level, details @ ..] = fields else {
             return Err(format!(
                 "{} fields; an event has 7: TIME_US KIND OP SECTOR SECTORS CLASS LEVEL \
-                 (header lines begin with scheduler, tick_us or set)",
-                fields.len()
+                 (header lines begin with {})",
+                fields.len(),
+                HEADER.join(", ")
             ));
         };
-        let time_us = number("TIME_US", time, u64::MAX / 1000)?;
+        let time_us = number("TIME_US", time, u64::MAX / 2000)?;
         let last = self.events.last().map_or(0, |event| event.time_us);
         if time_us < last {
             return Err(format!("TIME_US {time_us} is before the {last} of the event above"));
         }
         let kind = letter("KIND", kind, &Kind::LETTERS)?;
-        let op = letter("OP", op, &OPS)?;
-        let sectors = number("SECTORS", sectors, u64::from(u32::MAX))? as u32;
-        let sector = number("SECTOR", sector, u64::MAX - u64::from(u32::MAX))?;
-        if sectors == 0 && op != Op::Flush {
-            return Err("SECTORS 0: only a flush has none".to_owned());
-        }
+        let range = if kind.has_range() {
+            range(op, sector, sectors)?
+        } else if [*op, *sector, *sectors] == ["-"; 3] {
+            Range { op: Op::Flush, sector: 0, sectors: 0 }
+        } else {
+            return Err(format!("{op} {sector} {sectors}: `- - -` stands on {kind}"));
+        };
         let ioprio = match (kind.is_arrival(), *class, *level) {
             (false, "-", "-") => IoPrio::NONE,
             (false, ..) => return Err(format!("{class} {level}: `- -` stands on {kind}")),
             (true, class, level) => priority(class, level)?,
         };
-        let range = Range { op, sector, sectors };
-        let event = Event { line, time_us, kind, range, ioprio };
+        let details = Details::read(details)?;
+        let event = Event { line, time_us, kind, range, ioprio, details };
         books.enter(&event)?;
         self.events.push(event);
         Ok(())
     }
+}
+
+/// The words that header lines begin with.
+const HEADER: [&str; 7] = ["scheduler", "tick_us", "clock_us", "calls", "compat", "queue", "set"];
+
+fn range(op: &str, sector: &str, sectors: &str) -> Result<Range, String> {
+    let op = letter("OP", op, &OPS)?;
+    let sectors = number("SECTORS", sectors, u64::from(u32::MAX))? as u32;
+    let sector = number("SECTOR", sector, u64::MAX - u64::from(u32::MAX))?;
+    if sectors == 0 && op != Op::Flush {
+        return Err("SECTORS 0: only a flush has none".to_owned());
+    }
+    Ok(Range { op, sector, sectors })
 }
 
 fn once<T>(word: &str, stated: &Option<Stated<T>>) -> Result<(), String> {
@@ -238,12 +312,6 @@ fn once<T>(word: &str, stated: &Option<Stated<T>>) -> Result<(), String> {
 pub fn tick_of(text: &str) -> Result<u64, String> {
     let tick = number("tick_us", text, 1_000_000)?;
     if tick == 0 { Err("tick_us 0 is outside 1..=1000000".to_owned()) } else { Ok(tick) }
-}
-
-fn number(name: &str, text: &str, most: u64) -> Result<u64, String> {
-    let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let value = text.parse().ok().filter(|value| is_digits && *value <= most);
-    value.ok_or_else(|| format!("{name} {text:?} is not a whole number in 0..={most}"))
 }
 
 fn letter<T: Copy>(name: &str, text: &str, letters: &[(&'static str, T)]) -> Result<T, String> {
@@ -270,6 +338,8 @@ struct Books {
     /// By op and sector: how many more bios cover this sector than the one before it.
     steps: BTreeMap<(Op, u64), i64>,
     in_flight: BTreeMap<Range, usize>,
+    /// By group: the one above it. The root, 0, has none, and is above all others.
+    parents: BTreeMap<u32, u32>,
 }
 
 impl Books {
@@ -295,6 +365,12 @@ impl Books {
                 self.cover(range, -1);
                 *self.in_flight.entry(range).or_default() += 1;
             }
+            Kind::Fired | Kind::Denied | Kind::ContextBegun | Kind::ContextGone => {}
+            Kind::GroupPlaced => return self.place(event.details.group, event.details.parent),
+            Kind::GroupWeighed if event.details.weight == 0 => {
+                return Err("G without a weight in 1..=1000".to_owned());
+            }
+            Kind::GroupWeighed => {}
             Kind::Completed => {
                 let left = self.in_flight.get_mut(&range).filter(|count| **count > 0);
                 let left =
@@ -305,6 +381,19 @@ impl Books {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// A group stands below another, and not below itself.
+    fn place(&mut self, group: u32, parent: u32) -> Result<(), String> {
+        let mut above = Some(parent);
+        while let Some(at) = above {
+            if at == group {
+                return Err(format!("P group={group} parent={parent}: it would be above itself"));
+            }
+            above = self.parents.get(&at).copied().or((at != 0).then_some(0));
+        }
+        self.parents.insert(group, parent);
         Ok(())
     }
 
@@ -384,6 +473,20 @@ mod tests {
             ("0 I R 0 8 0 8", 1, "LEVEL \"8\" is not a whole number in 0..=7"),
             ("0 I R 0 8 - -", 1, "CLASS \"-\""),
             ("0 I R 0 8 0 0\n0 D R 0 8 0 0", 2, "`- -`"),
+            ("0 N R 0 8 - -", 1, "`- - -`"),
+            ("0 T - - - 0 0", 1, "`- -`"),
+            ("0 I R 0 8 0 0 3", 1, "\"3\" behind LEVEL is not NAME=VALUE"),
+            ("0 I R 0 8 0 0 frob=3", 1, "\"frob\" is none of ctx, hq"),
+            ("0 I R 0 8 0 0 ctx=4096", 1, "0..=4095"),
+            ("0 I R 0 8 0 0 flags=sync+frob", 1, "flags \"frob\" is none of sync"),
+            ("0 C R 0 8 - - done=x", 1, "done \"x\""),
+            ("0 G - - - - - group=1", 1, "a weight in 1..=1000"),
+            ("0 P - - - - - group=0 parent=1", 1, "above itself"),
+            ("0 P - - - - - group=1 parent=2\n0 P - - - - - group=2 parent=1", 2, "above itself"),
+            ("calls some", 1, "is not `all`"),
+            ("queue nr_requests", 1, "an attribute and a value"),
+            ("clock_us 1\nclock_us 2", 2, "on line 1 already"),
+            ("compat 1\ncompat 2", 2, "on line 1 already"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.starts_with(&format!("line {line}: ")), "{text:?}: {error}");
