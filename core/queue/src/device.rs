@@ -40,6 +40,7 @@ pub(crate) mod freeze;
 pub(crate) mod offline;
 pub(crate) mod queues;
 pub(crate) mod reconfigure;
+pub(crate) mod recording;
 pub(crate) mod switch;
 
 use control::Control;

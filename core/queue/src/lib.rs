@@ -42,6 +42,7 @@ mod stats;
 mod step;
 mod submit;
 mod tag_set;
+mod tape;
 mod target_port;
 mod wbt;
 
@@ -56,6 +57,7 @@ pub use device::freeze::{Freezing, Frozen, Quiesced, Quiescing};
 pub use device::offline::{Closing, Then};
 pub use device::queues::{LaneAnswer, LaneChange, LaneHomes, Prepared, SettingQueues};
 pub use device::reconfigure::Reconfiguring;
+pub use device::recording::{BeginningRecording, LiveRecording, RecordingEnd};
 pub use device::switch::Switching;
 pub use driver::{
     Affinity, Batch, Cancel, ChangeListener, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX,

@@ -177,7 +177,7 @@ impl Device {
     pub fn set_tunable(&self, name: &str, text: &str) -> Result<(), TunableError> {
         self.shared
             .path
-            .with_elevator(|elevator| elevator.scheduler().tunables().set(name, text))
+            .with_elevator(|elevator| elevator.set_tunable(name, text))
             .unwrap_or_else(|| no_scheduler(name))?;
         // Another depth, or no more idling: what waits may go now.
         self.shared.path.stir(Elevator::look_again);

@@ -5,15 +5,18 @@
 //! CPU. Callers serialise access: a lock in `sq` mode, the right in `mq` mode.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use weir_bio::{Flags, GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
-use weir_sched::{Absorbed, DepthRule, Ended, Merge, Scheduler};
+use weir_sched::recorder::Cut;
+use weir_sched::{Absorbed, DepthRule, Ended, Merge, Scheduler, TunableError};
 
 use super::arrivals::{Arrival, Arrivals, Picked};
 use super::magazines::Magazines;
 use super::parked::{DepthUse, LimitPlace, Parked};
 use crate::event::{Silent, Sink, What, lane_tells};
 use crate::request::RequestClaim;
+use crate::tape::TapeState;
 
 mod joins;
 mod pick;
@@ -46,6 +49,8 @@ pub(crate) struct Elevator {
     /// The hard queue of each context, as the scheduler was told it.
     homes: Vec<u16>,
     lanes: Lanes,
+    /// The scheduler is worn by a recorder, which has this.
+    recorded: Option<Arc<TapeState>>,
 }
 
 /// The state of the hard queues that ask, a bit each.
@@ -108,7 +113,35 @@ impl Elevator {
             flying: 0,
             homes: Vec::new(),
             lanes: Lanes::default(),
+            recorded: None,
         }
+    }
+
+    /// The same, whose scheduler is worn by a recorder.
+    pub(crate) fn recorded(self, state: &Arc<TapeState>) -> Elevator {
+        Elevator { recorded: Some(Arc::clone(state)), ..self }
+    }
+
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recorded.is_some()
+    }
+
+    /// Takes the scheduler out of this recorder, if it is in it.
+    pub(crate) fn unrecord(&mut self, state: &Arc<TapeState>) {
+        if self.recorded.take_if(|recorded| Arc::ptr_eq(recorded, state)).is_some()
+            && let Some(scheduler) = self.scheduler.take_inner()
+        {
+            self.scheduler = scheduler;
+        }
+    }
+
+    /// Sets a tunable from text; a recording does not go on beyond that.
+    pub(crate) fn set_tunable(&mut self, name: &str, text: &str) -> Result<(), TunableError> {
+        self.scheduler.tunables().set(name, text)?;
+        if let Some(recorded) = &self.recorded {
+            recorded.cut(Cut::Tunable);
+        }
+        Ok(())
     }
 
     pub(crate) fn scheduler(&mut self) -> &mut dyn Scheduler {
