@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Limits, Nanos, Status, WriteCache};
-use weir_queue::{Config, Device, DeviceAttribute, Error, MapControl, RESCAN, Settings, Stats};
+use weir_queue::{
+    Config, Device, DeviceAttribute, Error, LiveRecording, MapControl, RESCAN, Settings, Stats,
+};
 use weir_sched::{Tunable, TunableError};
 
 /// A disk as the tree sees it: asked and told by any thread, slowly. Calls that change something
@@ -59,6 +61,12 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// A name it cannot have, or a disk that did not come to rest in time.
     fn set_scheduler(&self, name: &str) -> Result<(), Error>;
+
+    /// Records its scheduler from now on.
+    ///
+    /// # Errors
+    /// A disk without one, one that is recorded already, or one that did not come to rest in time.
+    fn record(&self) -> Result<LiveRecording, Error>;
 
     /// How long the last switch of schedulers kept I/O out, us; 0 before the first.
     fn last_switch_us(&self) -> u64;
@@ -158,6 +166,12 @@ pub trait ControlCalls: Send + Sync {
     /// # Errors
     /// As there, and [`Error::Late`].
     fn set_queues(&self, device: &Device, queues: u16) -> Result<(), Error>;
+
+    /// As [`Device::begin_recording`].
+    ///
+    /// # Errors
+    /// As there, and [`Error::Late`].
+    fn record(&self, device: &Device) -> Result<LiveRecording, Error>;
 }
 
 /// A device as a disk of the tree.
@@ -260,6 +274,10 @@ impl Disk for LiveDisk {
             *self.last_switch() = took;
         }
         Ok(())
+    }
+
+    fn record(&self) -> Result<LiveRecording, Error> {
+        self.calls.record(&self.device)
     }
 
     fn last_switch_us(&self) -> u64 {

@@ -24,5 +24,5 @@ pub use config::{Config, ConfigError, Export};
 pub use disk::{ControlCalls, Disk, LiveDisk};
 pub use errno::{Errno, Failure};
 pub use rules::Rules;
-pub use socket::{CLIENTS_MAX, ClientError, ControlClient, Server, wire};
+pub use socket::{CLIENTS_MAX, ClientError, ControlClient, END as RECORDING_END, Server, wire};
 pub use tree::{Node, Parameters, Tree};

@@ -1,17 +1,22 @@
 //! The control socket: the tree over a UNIX stream.
 //!
 //! A request is a line `VERB PATH-BYTES VALUE-BYTES`, then the path, then the value; verbs are
-//! `ls`, `get`, `set` and `reload` (whose path and value are empty). A reply is a line
+//! `ls`, `get`, `set`, `reload` (whose path and value are empty) and `record` (whose path is the
+//! name of a disk). A reply is a line
 //! `OK BODY-BYTES` or `ERRNO-NAME BODY-BYTES`, then the body: the text of the file, a line for each
 //! name (`d NAME`, `r NAME` or `w NAME`), what a reload did, or the sentence that says what was
-//! wrong. Requests of one connection are answered in turn.
+//! wrong. Requests of one connection are answered in turn. Behind the reply to `record` comes the
+//! recording, until the client shuts its writing side down or the recording ends; then the
+//! connection does.
 //!
 //! The cost of a client is bounded: one thread of a bounded number, a path and a page of value.
 //! None of those threads turns a lane, so a store that waits for a disk holds up its client alone.
 
 mod client;
+mod recording;
 mod server;
 pub mod wire;
 
 pub use client::{ClientError, ControlClient};
+pub use recording::END;
 pub use server::{CLIENTS_MAX, Server};

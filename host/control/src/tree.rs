@@ -14,7 +14,7 @@ mod queue;
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use weir_queue::Groups;
+use weir_queue::{Groups, LiveRecording};
 
 use crate::clients::Clients;
 use crate::disk::Disk;
@@ -216,6 +216,22 @@ impl Tree {
             Some(reload) => reload(self),
             None => Err(Failure::new(Errno::Access, "there is no configuration to read again")),
         }
+    }
+
+    /// Records the scheduler of a disk, by its name, until what it returns is dropped. It may wait
+    /// for the disk, as [`write`](Tree::write) does.
+    ///
+    /// # Errors
+    /// ENOENT without such a disk; EINVAL if it has no scheduler or is recorded already; EBUSY if
+    /// it did not come to rest in time.
+    pub fn record(&self, disk: &str) -> Result<LiveRecording, Failure> {
+        let entries = self.entries();
+        let Some(entry) = entries.iter().find(|entry| entry.name() == disk) else {
+            let names: Vec<_> = entries.iter().map(|entry| entry.name()).collect();
+            let what = format!("no disk {disk:?}; there are {}", names.join(", "));
+            return Err(Failure::new(Errno::NotFound, what));
+        };
+        Ok(entry.disk.record()?)
     }
 
     fn find(&self, path: &str) -> Result<Child, Failure> {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use weir_bio::Nanos;
 use weir_queue::{
-    Bell, Device, Error, Frozen, Home, LaneChange, Late, Progress, Quiesced, Settings, Step, Watch,
+    Bell, Device, Error, Frozen, Home, LaneChange, Late, LiveRecording, Progress, Quiesced,
+    Settings, Step, Watch,
 };
 
 use crate::clock::Clock;
@@ -74,6 +75,14 @@ impl<'a> Limited<'a> {
     pub fn set_scheduler(&self, name: &str) -> Result<Nanos, Error> {
         let began = self.wait(|watch| self.device.begin_switch(watch, name))??;
         Ok(began.map_or(Nanos::ZERO, |began| Nanos(Clock.now().since(began))))
+    }
+
+    /// Records the scheduler from now on, as [`Device::begin_recording`] has it.
+    ///
+    /// # Errors
+    /// As there, and as [`freeze`](Limited::freeze).
+    pub fn record(&self) -> Result<LiveRecording, Error> {
+        self.wait(|watch| self.device.begin_recording(watch))?
     }
 
     /// As [`Device::set_queues`]. The driver's preparation is not counted: it has limits of its

@@ -44,6 +44,15 @@ pub(crate) fn tree_paths() -> ArgValueCompleter {
     })
 }
 
+/// The disks of the same daemon.
+pub(crate) fn disks() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let Ok(mut client) = Control::default().connect() else { return Vec::new() };
+        let names = client.list("block").unwrap_or_default();
+        names.into_iter().map(|(name, _)| CompletionCandidate::new(name)).collect()
+    })
+}
+
 /// Without the command that is a page already.
 fn helpless(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(helpless)

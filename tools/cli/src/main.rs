@@ -19,6 +19,7 @@ mod map;
 mod order;
 mod output;
 mod reach;
+mod record;
 mod reload;
 mod replay;
 mod report;
@@ -63,6 +64,7 @@ enum Command {
     Udev(udev::Udev),
     Bench(bench::Bench),
     Compare(compare::Compare),
+    Record(record::Record),
     Replay(replay::Replay),
     Sim(sim::Sim),
     Report(report::Report),
@@ -157,6 +159,7 @@ fn main() -> ExitCode {
         Command::Udev(udev) => udev.run(),
         Command::Bench(bench) => bench.run(),
         Command::Compare(compare) => compare.run(),
+        Command::Record(record) => record.run(),
         Command::Replay(replay) => replay.run(),
         Command::Sim(sim) => sim.run(),
         Command::Report(report) => report.run(),

@@ -21,7 +21,7 @@ use weir::{Clock, Device, Groups, Host, Limited, Nanos, QueueMode};
 use weir_control::config::{self, CLIENTS_MAX, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front::{Export, Front, Grounds, Plan};
-use weir_queue::{Error, Settings};
+use weir_queue::{Error, LiveRecording, Settings};
 
 use bounds::Bounds;
 use hangup::HangUp;
@@ -364,6 +364,10 @@ impl ControlCalls for Calls {
 
     fn set_queues(&self, device: &Device, queues: u16) -> Result<(), Error> {
         Limited::of(device).set_queues(queues)
+    }
+
+    fn record(&self, device: &Device) -> Result<LiveRecording, Error> {
+        Limited::of(device).record()
     }
 }
 

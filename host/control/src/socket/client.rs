@@ -97,6 +97,16 @@ impl ControlClient {
         String::from_utf8(body).map_err(|_| self.lost(io::ErrorKind::InvalidData.into()))
     }
 
+    /// Has the scheduler of a disk recorded: what is read of the stream is the recording, whose
+    /// last line begins with [`END`](super::END). Shutting down its writing side ends it.
+    ///
+    /// # Errors
+    /// As [`Tree::record`](crate::Tree::record), or a daemon that is gone.
+    pub fn record(mut self, disk: &str) -> Result<BufReader<UnixStream>, ClientError> {
+        self.ask(Verb::Record, disk, b"")?;
+        Ok(self.stream)
+    }
+
     fn ask(&mut self, verb: Verb, path: &str, value: &[u8]) -> Result<Vec<u8>, ClientError> {
         let ask = Ask { verb, path: String::from(path), value: value.into() };
         // A daemon that turns a client away answers before it is asked.

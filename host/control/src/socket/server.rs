@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use weir_access::{Rights, SocketFile, listen_unix};
 
+use super::recording;
 use super::wire::{Answer, Ask, Verb, encode_answer, encode_names};
 use crate::errno::{Errno, Failure};
 use crate::tree::Tree;
@@ -184,6 +185,13 @@ fn serve(mut stream: &UnixStream, tree: &Tree) -> io::Result<()> {
     let mut from = BufReader::new(stream);
     loop {
         let answer = match Ask::read(&mut from) {
+            Ok(Some(Ask { verb: Verb::Record, path, .. })) => match tree.record(&path) {
+                Ok(recording) => {
+                    stream.write_all(&encode_answer(&Ok(Vec::new())))?;
+                    return recording::send(recording, stream);
+                }
+                Err(failure) => Err(failure),
+            },
             Ok(Some(ask)) => carry_out(&ask, tree),
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -203,5 +211,6 @@ fn carry_out(ask: &Ask, tree: &Tree) -> Answer {
         Verb::Read => tree.read(&ask.path).map(String::into_bytes),
         Verb::Write => tree.write(&ask.path, &ask.value).map(|()| Vec::new()),
         Verb::Reload => tree.reload().map(String::into_bytes),
+        Verb::Record => unreachable!("a recording is sent, not answered"),
     }
 }

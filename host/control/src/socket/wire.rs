@@ -25,6 +25,8 @@ pub enum Verb {
     Write,
     /// The configuration is to be read again.
     Reload,
+    /// The scheduler of a disk is to be recorded.
+    Record,
 }
 
 impl Verb {
@@ -36,11 +38,12 @@ impl Verb {
             Verb::Read => "get",
             Verb::Write => "set",
             Verb::Reload => "reload",
+            Verb::Record => "record",
         }
     }
 
     fn named(word: &str) -> Option<Verb> {
-        let all = [Verb::List, Verb::Read, Verb::Write, Verb::Reload];
+        let all = [Verb::List, Verb::Read, Verb::Write, Verb::Reload, Verb::Record];
         all.into_iter().find(|verb| verb.word() == word)
     }
 }
@@ -50,7 +53,7 @@ impl Verb {
 pub struct Ask {
     /// Its verb.
     pub verb: Verb,
-    /// Of what in the tree; empty for a reload.
+    /// Of what in the tree; empty for a reload, and a disk's name for a recording.
     pub path: String,
     /// The value to write, at most [`VALUE_MAX`] bytes of it; else empty.
     pub value: Vec<u8>,
@@ -212,6 +215,7 @@ mod tests {
             ask(Verb::Read, "block/sda/a b\nc", b""),
             ask(Verb::Write, "block/sda/queue/scheduler", b"bfq\n\0\xff"),
             ask(Verb::Reload, "", b""),
+            ask(Verb::Record, "sda", b""),
         ] {
             let mut bytes = ask.encode();
             bytes.extend_from_slice(b"ls 0 0\n");

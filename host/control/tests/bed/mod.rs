@@ -9,8 +9,8 @@ use weir_bio::{Limits, Nanos, Size, Status, WriteCache};
 use weir_control::{ControlCalls, Disk, LiveDisk, Parameters, Tree};
 use weir_local::Ram;
 use weir_queue::{
-    Affinity, Config, Device, DeviceAttribute, Driver, DriverError, DriverQueue, Error, Queues,
-    Settings, Stats, WbtTarget,
+    Affinity, Config, Device, DeviceAttribute, Driver, DriverError, DriverQueue, Error,
+    LiveRecording, Queues, Settings, Stats, WbtTarget,
 };
 use weir_sched::{Number, Tunable, TunableError, Unit, tunable};
 
@@ -40,6 +40,10 @@ impl ControlCalls for Unlimited {
 
     fn set_queues(&self, device: &Device, queues: u16) -> Result<(), Error> {
         device.set_queues(queues)
+    }
+
+    fn record(&self, device: &Device) -> Result<LiveRecording, Error> {
+        device.record(&|| Nanos(1))
     }
 }
 
@@ -265,6 +269,10 @@ impl Disk for Model {
         }
         state.scheduler = known;
         Ok(())
+    }
+
+    fn record(&self) -> Result<LiveRecording, Error> {
+        Err(Error::Invalid(String::from("a model has nothing to record")))
     }
 
     fn has_wbt(&self) -> bool {
