@@ -91,6 +91,8 @@ fn the_list_names_each_scene_and_setting() {
         "processes",
         "ssds",
         "queues_after",
+        "FILE.toml",
+        "process.NAME.depth",
     ];
     assert!(names.iter().all(|name| list.contains(name)), "{list}");
     let text = told(&["list", "--json"]);
@@ -129,4 +131,84 @@ fn a_check_tells_bounds_of_one_side_and_what_is_known_to_be_off_and_does_not_fai
     assert_eq!(table.matches("off, as is known").count(), 1, "{table}");
     let dd = told(&["check", "suse-dd32", "--quiet"]);
     assert!(dd.contains("1.32..1.52") && dd.contains(">= 4.00"), "{dd}");
+}
+
+const HOST: &str = r#"
+about = "two kinds of processes"
+[host]
+cores = [1, 2]
+[disk.model.fixed]
+units = 4
+latency = "100us"
+[queue]
+mode = ["mq", "sq"]
+scheduler = ["mq-deadline"]
+[process.readers]
+count = 2
+depth = [2, 4]
+[process.writer]
+direction = "write"
+pause = "1ms"
+[run]
+time = "20ms"
+"#;
+
+#[test]
+fn a_file_is_a_host_with_a_case_for_each_choice_from_its_lists_whatever_the_number_of_threads() {
+    let folder = Folder::new();
+    let path = folder.near("host.toml");
+    std::fs::write(&path, HOST).expect("a file");
+    let file = path.to_str().expect("a path in UTF-8");
+    let set = ["--set", "queue.mode=mq", "--set", "process.readers.count=3"];
+    let run = |threads: &str, seed: &str| {
+        let how = ["--json", "--threads", threads, "--seed", seed];
+        let text = told(&[&["run", file], &set[..], &how].concat());
+        let document: serde_json::Value = serde_json::from_str(&text).expect("one document");
+        document
+    };
+    let first = run("1", "3");
+    assert_eq!(
+        (&first["settings"]["host.cores"], &first["notices"][0]),
+        (&"1,2".into(), &"two kinds of processes".into())
+    );
+    assert_eq!(first["settings"]["queue.mode"], "mq");
+    let rows = first["rows"].as_array().expect("rows");
+    let of = |case: &str, metric: &str| {
+        let is_it = |row: &&serde_json::Value| row["case"] == case && row["metric"] == metric;
+        rows.iter().find(is_it).unwrap_or_else(|| panic!("{case} {metric}: {rows:?}"))["value"]
+            .clone()
+    };
+    let case = "host.cores=2 process.readers.depth=4";
+    assert!(of(case, "iops").as_f64() > Some(20_000.0));
+    // A pause of 1 ms and some 0.1 ms of the disk.
+    let writer = of(&format!("{case} process=writer"), "iops").as_f64().expect("a figure");
+    assert!((600.0..=910.0).contains(&writer), "{writer}");
+    assert!(of(&format!("{case} process=readers"), "least_iops").is_f64());
+    assert_eq!(run("2", "3")["rows"], first["rows"]);
+    assert_ne!(run("1", "4")["rows"], first["rows"]);
+    let table = told(&["run", file, "--quiet", "--set", "queue.mode=mq"]);
+    assert!(table.ends_with("note: two kinds of processes\n"), "{table}");
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_told_with_its_line_and_what_is_set_with_its_bound() {
+    let folder = Folder::new();
+    let path = folder.near("host.toml");
+    let file = path.to_str().expect("a path in UTF-8");
+    let why = |text: &str, set: &[&str]| {
+        std::fs::write(&path, text).expect("a file");
+        let Ended { code, stdout, stderr } = sim(&[&["run", file], set].concat());
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{text}");
+        stderr
+    };
+    let line = why(&HOST.replace("pause", "pauses"), &[]);
+    assert!(line.contains("host.toml:16: no setting \"process.writer.pauses\""), "{line}");
+    let set = why(HOST, &["--set", "host.cores=0"]);
+    assert!(set.contains("host.cores=0 is outside 1..=256"), "{set}");
+    // mq-deadline is of the other path.
+    let case = why(HOST, &[]);
+    assert!(case.contains("queue.mode=sq") && case.contains("mq-deadline"), "{case}");
+    std::fs::remove_file(&path).expect("a file");
+    let none = sim(&["run", file]);
+    assert!(none.code == Some(2) && none.stderr.contains("host.toml: "), "{}", none.stderr);
 }

@@ -57,6 +57,11 @@ impl HostSpec {
             between(name, value as u64, 1, most as u64)?;
         }
         self.processes.iter().try_for_each(|kind| self.check_kind(kind))?;
+        let memory = self.processes.iter().fold(0_u64, |sum, kind| {
+            let each = u64::from(kind.habit.depth).saturating_mul(kind.job.buffer_bytes());
+            sum.saturating_add(each.saturating_mul(kind.count as u64))
+        });
+        between("bytes of all I/Os under way", memory, 0, MEMORY_MAX)?;
         Ok(())
     }
 
@@ -89,6 +94,9 @@ impl HostSpec {
         Ok(())
     }
 }
+
+/// What all I/Os under way have for memory at most, bytes.
+const MEMORY_MAX: u64 = 2 << 30;
 
 /// The longest time of a process, ns: a thousand seconds.
 const TIME_MAX: u64 = 1_000_000_000_000;

@@ -7,6 +7,7 @@ use crate::figures::Figures;
 use crate::host::{HostSpec, simulate, simulate_to_the_end};
 
 mod bound;
+pub mod custom;
 mod icpe24;
 mod illumos;
 mod linux;
@@ -14,6 +15,7 @@ mod settings;
 mod suse;
 
 pub use bound::Bound;
+pub use custom::Custom;
 pub use settings::{Bounds, Setting, Settings};
 
 /// A scene.
@@ -172,7 +174,7 @@ impl Scene {
     /// The rows of all cases, in their order, and those that follow from them.
     #[must_use]
     pub fn rows(&self, outcomes: &[Outcome]) -> Vec<Row> {
-        let mut rows: Vec<Row> = outcomes.iter().flat_map(|one| one.rows.clone()).collect();
+        let mut rows = rows_of_all(outcomes);
         let derived = (self.derive)(&rows);
         rows.extend(derived);
         rows
@@ -216,6 +218,12 @@ impl Case {
         let rows = (self.rows)(&self.name, &figures);
         Ok(Outcome { rows, requests, ns: warm_up + figures.ns })
     }
+}
+
+/// The rows of all cases, in their order.
+#[must_use]
+pub fn rows_of_all(outcomes: &[Outcome]) -> Vec<Row> {
+    outcomes.iter().flat_map(|one| one.rows.clone()).collect()
 }
 
 /// Rows of one case.

@@ -154,6 +154,9 @@ fn a_host_that_cannot_be_is_refused_with_the_figure_and_its_bound() {
         (spec.disks, spec.processes[0].job.flush_every) = (2, 1);
     });
     assert_eq!(flushes, "flush_every=1 with disks=2: a flush is for one disk");
+    let memory =
+        why(|spec| (spec.processes[0].count, spec.processes[0].habit.depth) = (4096, 4096));
+    assert!(memory.starts_with("bytes of all I/Os under way=68719476736 is outside"), "{memory}");
     let weight = why(|spec| spec.weights.push(("a".into(), 1001)));
     assert!(weight.contains("1001"), "{weight}");
     let queues = why(|spec| spec.config.mode = QueueMode::Sq);

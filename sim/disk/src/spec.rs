@@ -79,6 +79,19 @@ impl Spec {
     pub fn parse(text: &str) -> Result<Spec, SpecError> {
         let text: Text =
             toml::from_str(text).map_err(|error| SpecError(error.to_string().trim().into()))?;
+        Spec::of(text)
+    }
+
+    /// Reads a disk from a table of a text that has more in it.
+    ///
+    /// # Errors
+    /// What is wrong, with value and bound.
+    pub fn read(table: toml::Value) -> Result<Spec, SpecError> {
+        let text = Text::deserialize(table);
+        Spec::of(text.map_err(|error| SpecError(error.to_string().trim().into()))?)
+    }
+
+    fn of(text: Text) -> Result<Spec, SpecError> {
         let kinds = [
             text.fixed.map(Kind::Fixed),
             text.ssd.map(Kind::Ssd),

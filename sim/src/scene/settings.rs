@@ -1,5 +1,7 @@
 //! What can be set in a scene: names, bounds, defaults.
 
+use weir_bio::units::{parse_size, parse_time_ns};
+
 use super::SceneError;
 
 /// One thing that can be set.
@@ -24,6 +26,14 @@ pub enum Bounds {
     Whole(u64, u64),
     /// Some of these words.
     Words(&'static [&'static str]),
+    /// Some of these names.
+    Known(fn() -> Vec<&'static str>),
+    /// Sizes between these, bytes.
+    Sizes(u64, u64),
+    /// Times between these, ns.
+    Times(u64, u64),
+    /// Any text.
+    Text,
 }
 
 /// Settings with their values.
@@ -86,21 +96,37 @@ impl Settings {
 
 impl Setting {
     fn check(&self, value: &str) -> Result<(), String> {
-        let words: Vec<&str> = match self.bounds {
-            Bounds::Whole(..) => vec![value],
-            Bounds::Wholes(..) | Bounds::Words(_) => value.split(',').collect(),
+        let words: Vec<String> = match self.bounds {
+            Bounds::Whole(..) => vec![value.to_owned()],
+            _ => value.split(',').map(String::from).collect(),
         };
+        self.check_all(self.name, &words)
+    }
+
+    /// Whether these values are within its bounds, none of them twice; `name` is what it is called.
+    pub(super) fn check_all(&self, name: &str, words: &[String]) -> Result<(), String> {
+        if words.is_empty() {
+            return Err(format!("{name} has no value"));
+        }
         for (at, word) in words.iter().enumerate() {
-            self.check_one(word)?;
+            self.check_one(name, word)?;
             if words[..at].contains(word) {
-                return Err(format!("{}={value} names {word} twice", self.name));
+                return Err(format!("{name}={} names {word} twice", words.join(",")));
             }
         }
         Ok(())
     }
 
-    fn check_one(&self, word: &str) -> Result<(), String> {
-        let name = self.name;
+    fn check_one(&self, name: &str, word: &str) -> Result<(), String> {
+        let among = |known: &[&str]| match known.contains(&word) {
+            true => Ok(()),
+            false => Err(format!("{name}={word} is none of {}", known.join(", "))),
+        };
+        let between = |value: Result<u64, String>, least: u64, most: u64| match value {
+            Ok(value) if (least..=most).contains(&value) => Ok(()),
+            Ok(_) => Err(format!("{name}={word} is outside {}", self.range())),
+            Err(why) => Err(format!("{name}={word}: {why}")),
+        };
         match self.bounds {
             Bounds::Wholes(least, most) | Bounds::Whole(least, most) => {
                 // Each number has one way to be written.
@@ -111,8 +137,11 @@ impl Setting {
                     None => Err(format!("{name}={word} is not a whole number in {least}..={most}")),
                 }
             }
-            Bounds::Words(known) if known.contains(&word) => Ok(()),
-            Bounds::Words(known) => Err(format!("{name}={word} is none of {}", known.join(", "))),
+            Bounds::Words(known) => among(known),
+            Bounds::Known(known) => among(&known()),
+            Bounds::Sizes(least, most) => between(parse_size(word), least, most),
+            Bounds::Times(least, most) => between(parse_time_ns(word), least, most),
+            Bounds::Text => Ok(()),
         }
     }
 
@@ -123,6 +152,12 @@ impl Setting {
             Bounds::Wholes(least, most) => format!("{least}..={most}, one or several"),
             Bounds::Whole(least, most) => format!("{least}..={most}"),
             Bounds::Words(known) => format!("some of {}", known.join(", ")),
+            Bounds::Known(known) => format!("some of {}", known().join(", ")),
+            Bounds::Sizes(least, most) => format!("{least} to {most} bytes"),
+            Bounds::Times(least, most) => {
+                format!("{} to {} s", least as f64 / 1e9, most as f64 / 1e9)
+            }
+            Bounds::Text => String::from("text"),
         }
     }
 }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use weir_sim::scene::{self, Case, Checked, Outcome, Row, SCENES, Scene, SceneError, Settings};
+use weir_sim::scene::{
+    self, Case, Checked, Custom, Outcome, Row, SCENES, Scene, SceneError, Setting, Settings, custom,
+};
 
 use crate::output::{print, print_line};
 use crate::{Failure, log};
@@ -39,13 +41,14 @@ struct List {
     json: bool,
 }
 
-/// Simulates a scene and prints its figures.
+/// Simulates a scene, or a host that a file describes, and prints its figures.
 ///
 /// Example: weir sim run icpe24 --set scheduler=bfq,mq-deadline --set processes=1,2,4,8
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 struct Run {
-    /// Its name.
+    /// Its name, or FILE.toml: what such a file states is at the end of weir sim list.
+    #[arg(value_name = "SCENE|FILE.toml")]
     scene: String,
     /// A setting; several values are separated by commas, and the scene has a case for each.
     #[arg(long = "set", value_name = "NAME=VALUE")]
@@ -97,33 +100,55 @@ impl Sim {
 impl List {
     fn run(&self) -> Result<(), Failure> {
         if self.json {
-            let scenes: Vec<Value> = SCENES.iter().map(|scene| scene_as_json(scene)).collect();
-            return print_line(&json!(scenes).to_string());
+            let scenes = SCENES.iter().map(|scene| scene_as_json(scene)).chain([file_as_json()]);
+            return print_line(&Value::Array(scenes.collect()).to_string());
         }
-        let scenes: Vec<String> = SCENES.iter().map(|scene| scene_as_text(scene)).collect();
-        print(&scenes.join("\n"))
+        let scenes = SCENES.iter().map(|scene| scene_as_text(scene)).chain([file_as_text()]);
+        print(&scenes.collect::<Vec<String>>().join("\n"))
     }
 }
 
-fn scene_as_json(scene: &Scene) -> Value {
-    let setting = |one: &scene::Setting| {
+/// What a file may state, as a scene among the others.
+const FILE: [&str; 2] = ["FILE.toml", "a host that a file describes: lists of values are cases"];
+
+fn file_as_json() -> Value {
+    let [name, about] = FILE;
+    json!({"name": name, "about": about, "settings": settings_as_json(custom::SETTINGS),
+           "sources": 0, "notices": []})
+}
+
+fn file_as_text() -> String {
+    let [name, about] = FILE;
+    format!("{name}: {about}\n{}", settings_as_text(custom::SETTINGS))
+}
+
+fn settings_as_json(settings: &[Setting]) -> Value {
+    let setting = |one: &Setting| {
         json!({"name": one.name, "default": one.default, "range": one.range(),
                "meaning": one.meaning})
     };
-    let settings: Vec<Value> = scene.settings.iter().map(setting).collect();
+    settings.iter().map(setting).collect()
+}
+
+fn settings_as_text(settings: &[Setting]) -> String {
+    let mut rows = vec![["setting", "default", "range", "meaning"].map(String::from)];
+    let default = |one: &Setting| if one.default.is_empty() { "-" } else { one.default };
+    rows.extend(
+        settings
+            .iter()
+            .map(|one| [one.name.into(), default(one).into(), one.range(), one.meaning.into()]),
+    );
+    table(&rows)
+}
+
+fn scene_as_json(scene: &Scene) -> Value {
+    let settings = settings_as_json(scene.settings);
     json!({"name": scene.name, "about": scene.about, "settings": settings,
            "sources": scene.sources.len(), "notices": scene.notes})
 }
 
 fn scene_as_text(scene: &Scene) -> String {
-    let mut rows = vec![["setting", "default", "range", "meaning"].map(String::from)];
-    rows.extend(
-        scene
-            .settings
-            .iter()
-            .map(|one| [one.name.into(), one.default.into(), one.range(), one.meaning.into()]),
-    );
-    format!("{}: {}\n{}", scene.name, scene.about, table(&rows))
+    format!("{}: {}\n{}", scene.name, scene.about, settings_as_text(scene.settings))
 }
 
 fn notes(scene: &Scene) -> String {
@@ -152,38 +177,53 @@ struct Simulated {
 }
 
 impl How {
-    fn simulate(&self, scene: &Scene, settings: &Settings) -> Result<Simulated, Failure> {
-        let cases = scene.cases(settings, self.seed).map_err(refused)?;
+    /// Simulates these cases of what is called `name`. The rows are left to the caller.
+    fn simulate(&self, name: &str, cases: &[Case]) -> Result<(Vec<Outcome>, Simulated), Failure> {
         let available = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.map_or(available, usize::from).min(cases.len());
         let begun = Instant::now();
-        let outcomes = run_all(&cases, threads).map_err(refused)?;
+        let outcomes = run_all(cases, threads).map_err(refused)?;
         let took = begun.elapsed();
         let requests: u64 = outcomes.iter().map(|one| one.requests).sum();
         if !self.quiet {
             let rate = requests as f64 / took.as_secs_f64();
-            log::say(&format!(
-                "{}: {requests} requests in {:.1} s, {rate:.0} a second",
-                scene.name,
-                took.as_secs_f64()
-            ));
+            let took = took.as_secs_f64();
+            log::say(&format!("{name}: {requests} requests in {took:.1} s, {rate:.0} a second"));
         }
         let ns = outcomes.iter().map(|one| one.ns).sum();
-        Ok(Simulated { rows: scene.rows(&outcomes), requests, ns, took, threads })
+        Ok((outcomes, Simulated { rows: Vec::new(), requests, ns, took, threads }))
     }
 
-    fn document(&self, scene: &Scene, settings: &Settings, of: &Simulated) -> Map<String, Value> {
-        let wall_s = of.took.as_secs_f64();
-        let settings: Map<String, Value> =
-            settings.iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    fn simulate_scene(&self, scene: &Scene, settings: &Settings) -> Result<Simulated, Failure> {
+        let cases = scene.cases(settings, self.seed).map_err(refused)?;
+        let (outcomes, simulated) = self.simulate(scene.name, &cases)?;
+        Ok(Simulated { rows: scene.rows(&outcomes), ..simulated })
+    }
+
+    fn document(&self, of: &Subject<'_>, simulated: &Simulated) -> Map<String, Value> {
+        let wall_s = simulated.took.as_secs_f64();
         let document = json!({
-            "scene": scene.name, "seed": self.seed, "settings": settings,
-            "simulated_s": of.ns as f64 / 1e9, "requests": of.requests, "wall_s": wall_s,
-            "requests_per_wall_s": of.requests as f64 / wall_s, "threads": of.threads,
-            "notices": scene.notes,
+            "scene": of.name, "seed": self.seed, "settings": of.settings,
+            "simulated_s": simulated.ns as f64 / 1e9, "requests": simulated.requests,
+            "wall_s": wall_s, "requests_per_wall_s": simulated.requests as f64 / wall_s,
+            "threads": simulated.threads, "notices": of.notes,
         });
         let Value::Object(document) = document else { unreachable!("it is written as one") };
         document
+    }
+}
+
+/// What was simulated, for its document.
+struct Subject<'a> {
+    name: &'a str,
+    settings: Map<String, Value>,
+    notes: &'a [&'a str],
+}
+
+impl<'a> Subject<'a> {
+    fn of(scene: &'a Scene, settings: &Settings) -> Subject<'a> {
+        let settings = settings.iter().map(|(name, value)| (name.to_owned(), json!(value)));
+        Subject { name: scene.name, settings: settings.collect(), notes: scene.notes }
     }
 }
 
@@ -218,12 +258,36 @@ fn run_all(cases: &[Case], threads: usize) -> Result<Vec<Outcome>, SceneError> {
 
 impl Run {
     fn run(&self) -> Result<(), Failure> {
+        if self.scene.ends_with(".toml") {
+            return self.run_file();
+        }
         let scene = scene::find(&self.scene).map_err(refused)?;
         let mut settings = scene.defaults();
         self.set.iter().try_for_each(|text| settings.set(text)).map_err(refused)?;
-        let simulated = self.how.simulate(scene, &settings)?;
+        let simulated = self.how.simulate_scene(scene, &settings)?;
+        self.print(&Subject::of(scene, &settings), &simulated, &notes(scene))
+    }
+
+    fn run_file(&self) -> Result<(), Failure> {
+        let file = &self.scene;
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| Failure::Bad(format!("{file}: {error}")))?;
+        let mut custom = Custom::parse(&text, file).map_err(refused)?;
+        self.set.iter().try_for_each(|text| custom.set(text)).map_err(refused)?;
+        let cases = custom.cases(self.how.seed).map_err(refused)?;
+        let (outcomes, simulated) = self.how.simulate(file, &cases)?;
+        let settings = custom.settings().map(|(path, value)| (path.to_owned(), json!(value)));
+        let about = [custom.about()];
+        let notes = if custom.about().is_empty() { &[][..] } else { &about };
+        let subject = Subject { name: file, settings: settings.collect(), notes };
+        let simulated = Simulated { rows: scene::rows_of_all(&outcomes), ..simulated };
+        let told: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+        self.print(&subject, &simulated, &told)
+    }
+
+    fn print(&self, of: &Subject<'_>, simulated: &Simulated, notes: &str) -> Result<(), Failure> {
         if self.how.json {
-            let mut document = self.how.document(scene, &settings, &simulated);
+            let mut document = self.how.document(of, simulated);
             let rows = simulated.rows.iter().map(row_as_json).map(Value::Object);
             document.insert("rows".into(), rows.collect());
             return print_line(&Value::Object(document).to_string());
@@ -232,7 +296,7 @@ impl Run {
         rows.extend(
             simulated.rows.iter().map(|row| [row.case.clone(), row.metric.into(), told(row.value)]),
         );
-        print(&(table(&rows) + &notes(scene)))
+        print(&(table(&rows) + notes))
     }
 }
 
@@ -264,11 +328,11 @@ impl Check {
         let (mut documents, mut text, mut off) = (Vec::new(), String::new(), 0);
         for scene in scenes {
             let settings = scene.defaults();
-            let simulated = self.how.simulate(scene, &settings)?;
+            let simulated = self.how.simulate_scene(scene, &settings)?;
             let checked = scene.check(&simulated.rows).map_err(refused)?;
             off += checked.iter().filter(|one| one.is_off()).count();
             if self.how.json {
-                let mut document = self.how.document(scene, &settings, &simulated);
+                let mut document = self.how.document(&Subject::of(scene, &settings), &simulated);
                 document.insert("rows".into(), checked.iter().map(checked_as_json).collect());
                 documents.push(Value::Object(document));
             } else {

@@ -1,0 +1,123 @@
+//! Reads a file: every value with its line.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use weir_sim_disk::Spec;
+
+use super::Custom;
+use crate::scene::SceneError;
+
+/// Tables that there may be beside those of processes.
+const TABLES: &[&str] = &["host", "disk", "queue", "queue.tunables", "process", "weights", "run"];
+
+struct Reader<'a> {
+    text: &'a str,
+    file: &'a str,
+    into: Custom,
+}
+
+pub(super) fn read(text: &str, file: &str) -> Result<Custom, SceneError> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| line_of(text, span.start));
+        SceneError(format!("{file}:{line}: {}", error.message()))
+    })?;
+    let into = Custom { about: String::new(), stated: vec![], kinds: vec![], model: None };
+    let mut reader = Reader { text, file, into };
+    reader.table("", table.get_ref())?;
+    Ok(reader.into)
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at.min(text.len())].matches('\n').count() + 1
+}
+
+impl Reader<'_> {
+    fn error(&self, at: usize, what: &str) -> SceneError {
+        SceneError(format!("{}:{}: {what}", self.file, line_of(self.text, at)))
+    }
+
+    /// Its entries in the order of the file, which is that of the cases.
+    fn table(&mut self, prefix: &str, table: &DeTable<'_>) -> Result<(), SceneError> {
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in entries {
+            let path = match prefix {
+                "" => key.get_ref().to_string(),
+                prefix => format!("{prefix}.{}", key.get_ref()),
+            };
+            self.entry(&path, key.span().start, value)?;
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        path: &str,
+        at: usize,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(), SceneError> {
+        match value.get_ref() {
+            DeValue::Table(_) if path == "disk.model" => {
+                let why =
+                    |error: &dyn std::fmt::Display| self.error(at, &format!("{path}: {error}"));
+                let whole = self.text.parse::<toml::Table>().map_err(|error| {
+                    self.error(error.span().map_or(at, |span| span.start), error.message())
+                })?;
+                let model = whole["disk"]["model"].clone();
+                self.into.model = Some(Spec::read(model).map_err(|error| why(&error))?);
+                match self.into.stated.iter().any(|(path, _)| path == "disk.preset") {
+                    true => Err(self.error(at, "[disk.model] beside disk.preset: a disk is one")),
+                    false => Ok(()),
+                }
+            }
+            DeValue::Table(table) => {
+                match path.strip_prefix("process.") {
+                    Some(name) if !name.contains('.') => self.into.kinds.push(name.to_owned()),
+                    _ if TABLES.contains(&path) => {}
+                    _ => return Err(self.error(at, &format!("no table [{path}]"))),
+                }
+                self.table(path, table)
+            }
+            DeValue::String(text) if path == "about" => {
+                self.into.about = text.to_string();
+                Ok(())
+            }
+            DeValue::Array(list) => {
+                let values = list.iter().map(|one| self.scalar(path, one)).collect();
+                self.state(path, at, values)
+            }
+            _ => {
+                let value = self.scalar(path, value).map(|value| vec![value]);
+                self.state(path, at, value)
+            }
+        }
+    }
+
+    fn state(
+        &mut self,
+        path: &str,
+        at: usize,
+        values: Result<Vec<String>, SceneError>,
+    ) -> Result<(), SceneError> {
+        let stated = self.into.state(path, values?);
+        stated.map_err(|what| self.error(at, &what))
+    }
+
+    fn scalar(&self, path: &str, value: &Spanned<DeValue<'_>>) -> Result<String, SceneError> {
+        let at = value.span().start;
+        match value.get_ref() {
+            DeValue::String(text) => Ok(text.to_string()),
+            DeValue::Boolean(yes) => Ok(yes.to_string()),
+            DeValue::Integer(number) => {
+                let parsed = i64::from_str_radix(number.as_str(), number.radix());
+                let what = format!("{path}: {} is too large", number.as_str());
+                parsed.map(|number| number.to_string()).map_err(|_| self.error(at, &what))
+            }
+            other => {
+                let what =
+                    format!("{path} is a {}: no whole number, text or list", other.type_str());
+                Err(self.error(at, &what))
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+use super::*;
+
+const TEXT: &str = r#"about = "readers beside a writer"
+
+[host]
+cores = [2, 4]
+
+[disk.model]
+depth = 8
+[disk.model.fixed]
+units = 8
+latency = "100us"
+
+[queue]
+scheduler = ["none", "bfq"]
+tunables.low_latency = 0
+
+[process.readers]
+count = 2
+depth = 4
+
+[process.writer]
+access = "sequential"
+direction = "write"
+size = "64KiB"
+bytes = "1MiB"
+group = "batch"
+
+[weights]
+batch = 50
+
+[run]
+warm_up = "0"
+time = "5ms"
+"#;
+
+fn why(text: &str) -> String {
+    Custom::parse(text, "host.toml").expect_err(text).to_string()
+}
+
+#[test]
+fn lists_are_cases_in_the_order_of_the_file_and_the_last_changes_fastest() {
+    let custom = Custom::parse(TEXT, "host.toml").expect("a host");
+    assert_eq!(custom.about(), "readers beside a writer");
+    let cases = custom.cases(1).expect("cases");
+    let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    let of = |cores, scheduler| format!("host.cores={cores} queue.scheduler={scheduler}");
+    let expected = [of(2, "none"), of(2, "bfq"), of(4, "none"), of(4, "bfq")];
+    assert_eq!(names, expected.each_ref().map(String::as_str));
+    let why = cases[0].run().expect_err("none has no tunables").to_string();
+    assert!(why.starts_with("host.cores=2 queue.scheduler=none: "), "{why}");
+}
+
+#[test]
+fn what_a_file_states_comes_to_a_host() {
+    let mut custom = Custom::parse(TEXT, "host.toml").expect("a host");
+    custom.set("queue.scheduler=bfq").expect("a scheduler");
+    let cases = custom.cases(7).expect("cases");
+    let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    assert_eq!(names, ["host.cores=2", "host.cores=4"]);
+    let host = &cases[1].host;
+    assert_eq!((host.profile.machine.cores, host.config.queues, host.seed), (4, 4, 7));
+    assert_eq!((host.disk.depth, host.disks), (8, 1));
+    assert_eq!(host.config.tunables, [(String::from("low_latency"), String::from("0"))]);
+    assert_eq!(host.weights, [(String::from("batch"), 50)]);
+    let [readers, writer] = &host.processes[..] else { panic!("two kinds") };
+    assert_eq!((readers.name.as_str(), readers.count, readers.habit.depth), ("readers", 2, 4));
+    assert!(!readers.are_finite() && writer.are_finite());
+    assert_eq!((writer.group.as_str(), writer.job.buffer_bytes()), ("batch", 64 << 10));
+    for case in &cases {
+        let outcome = case.run().expect("a host that can be");
+        let is_of = |row: &&crate::scene::Row| row.case.ends_with(" process=writer");
+        assert!(outcome.rows.iter().filter(is_of).count() >= 6, "{outcome:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_file_and_line() {
+    let line = |from: &str, to: &str| {
+        assert!(TEXT.contains(from), "{from}");
+        why(&TEXT.replace(from, to))
+    };
+    assert_eq!(
+        line("cores = [2, 4]", "cores = [2, 400]"),
+        "host.toml:4: host.cores=400 is outside 1..=256"
+    );
+    let unknown = line("depth = 4\n", "dept = 4\n");
+    assert!(
+        unknown.starts_with(
+            "host.toml:18: no setting \"process.readers.dept\"; there are host.profile"
+        ),
+        "{unknown}"
+    );
+    assert_eq!(line("[weights]", "[wights]"), "host.toml:27: no table [wights]");
+    assert_eq!(
+        line("size = \"64KiB\"", "size = 1.5"),
+        "host.toml:23: process.writer.size is a float: no whole number, text or list"
+    );
+    let size = line("\"64KiB\"", "\"64KoB\"");
+    assert!(size.starts_with("host.toml:23: process.writer.size="), "{size}");
+    let twice = line("[2, 4]", "[2, 2]");
+    assert_eq!(twice, "host.toml:4: host.cores=2,2 names 2 twice");
+    assert_eq!(line("[2, 4]", "[]"), "host.toml:4: host.cores has no value");
+    let model = line("units = 8", "unit = 8");
+    assert!(model.starts_with("host.toml:6: disk.model: ") && model.contains("unit"), "{model}");
+    let both = line("[host]", "[disk]\npreset = \"dd32\"\n[host]");
+    assert!(both.ends_with("[disk.model] beside disk.preset: a disk is one"), "{both}");
+    let broken = line("[host]", "[host");
+    assert!(broken.starts_with("host.toml:3: "), "{broken}");
+    assert_eq!(why("[host]\ncores = 1\n"), "host.toml: there is no table [process.NAME]");
+    let large = line("count = 2", "count = 99999999999999999999");
+    assert!(large.starts_with("host.toml:17: "), "{large}");
+}
+
+#[test]
+fn what_is_set_is_held_against_the_same_bounds_as_what_is_in_the_file() {
+    let mut custom = Custom::parse(TEXT, "host.toml").expect("a host");
+    let mut why = |text: &str| custom.set(text).expect_err(text).to_string();
+    assert_eq!(why("host.cores=0"), "host.cores=0 is outside 1..=256");
+    assert_eq!(why("host.cores"), "\"host.cores\" is not NAME=VALUE");
+    assert_eq!(why("process.other.count=1"), "no processes \"other\"; there are readers, writer");
+    assert!(why("process.readers.pause=1h").contains("process.readers.pause="));
+    assert!(why("queue.scheduler=cfs").contains("is none of none, mq-deadline"));
+    assert!(why("disk.preset=dd32").contains("a disk is one"));
+    assert!(why("cores=1").starts_with("no setting \"cores\"; there are host.profile"));
+    assert_eq!(why("weights.batch=0"), "weights.batch=0 is outside 1..=1000");
+}
+
+#[test]
+fn a_run_to_the_end_needs_processes_that_have_one_and_too_many_cases_are_refused() {
+    let text = "[process.a]\ndepth = 2\n[run]\nuntil = \"end\"\n";
+    let mut custom = Custom::parse(text, "a.toml").expect("a host");
+    let error = custom.cases(1).expect_err("endless").to_string();
+    assert_eq!(error, "all: run.until=end, and no processes have bytes or ios");
+    custom.set("process.a.ios=20").expect("an end");
+    let rows = custom.cases(1).expect("a case")[0].run().expect("a host").rows;
+    assert!(rows.iter().any(|row| row.metric == "makespan_s"), "{rows:?}");
+    let many: Vec<String> = (1..=65).map(|n: u32| n.to_string()).collect();
+    custom.set(&format!("process.a.depth={}", many.join(","))).expect("a list");
+    custom.set(&format!("process.a.batch={}", many[..63].join(","))).expect("a list");
+    assert_eq!(custom.cases(1).expect("4095 of 4096").len(), 4095);
+    custom.set(&format!("process.a.batch={}", many.join(","))).expect("a list");
+    assert_eq!(custom.cases(1).expect_err("4225").to_string(), "more than 4096 cases");
+}
+
+#[test]
+fn every_default_is_within_its_bounds_and_every_row_has_a_meaning() {
+    for setting in SETTINGS.iter().filter(|setting| !setting.default.is_empty()) {
+        setting.check_all(setting.name, &[setting.default.to_owned()]).expect(setting.name);
+    }
+    assert!(SETTINGS.iter().all(|setting| !setting.meaning.is_empty()));
+}
