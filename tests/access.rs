@@ -374,7 +374,7 @@ fn a_folder_that_somebody_else_can_change_chooses_no_disk() {
     fs::create_dir(&elsewhere).expect("a folder");
     let refused = |part: &str| {
         expect_refused(&folder, &["serve"], &["weir-data", part]);
-        let words = ["compare", "--runtime", "10ms", "--rounds", "1"];
+        let words = ["compare", "--runtime", "10ms", "--rounds", "3"];
         expect_refused(&folder, &words, &["weir-data", part]);
         assert_eq!(fs::read_dir(&elsewhere).expect("a folder").count(), 0);
     };
@@ -432,7 +432,7 @@ fn saved_results_and_reports_follow_no_link() {
     told(&folder, &saved);
     let oltp = ["bench", "oltp", "--target", "ram:64MiB", "--redo", "ram:64MiB", "--runtime=10ms"];
     let compare = ["compare", "--target", "ram:16MiB", "--a", "queues=1", "--b", "queues=2"];
-    let compare = [&compare[..], &["--runtime", "10ms", "--rounds", "1"]].concat();
+    let compare = [&compare[..], &["--runtime", "10ms", "--rounds", "3"]].concat();
     for link in ["link", "dangling"] {
         for words in [
             [&bench[..], &["--save", link]].concat(),

@@ -43,7 +43,7 @@ fn page(folder: &Folder) -> PathBuf {
 #[track_caller]
 fn expect_answer(ended: &Ended) {
     let is_undecided = ended.code == Some(2) && ended.stderr.contains("not compared: ");
-    assert!(matches!(ended.code, Some(0 | 1)) || is_undecided, "{ended:?}");
+    assert!(ended.code == Some(0) || is_undecided, "{ended:?}");
 }
 
 #[track_caller]
@@ -66,7 +66,7 @@ fn the_json_has_the_fields_it_promises() {
     let ended = compare(&folder, &[&words[..], &length, &also].concat());
     expect_answer(&ended);
     let answer = json(&ended.stdout);
-    assert_eq!(keys(&answer), ["comparisons", "environment", "variants"]);
+    assert_eq!(keys(&answer), ["comparisons", "environment", "metric", "variants"]);
     let variants = answer["variants"].as_array().expect("a list");
     assert_eq!(variants.len(), 2);
     let (mut counted, mut idle) = (0, 0);
@@ -95,7 +95,11 @@ fn the_json_has_the_fields_it_promises() {
     for comparison in answer["comparisons"].as_array().expect("a list") {
         assert_eq!((&comparison["a"], &comparison["b"]), (&"a".into(), &"b".into()));
         let verdict = comparison["verdict"].as_str().expect("words");
-        let words = ["b is faster", "b is slower", "no detectable difference"];
+        let words = match comparison["metric"].as_str() {
+            Some("cpu_ns_per_io") => ["b takes less CPU", "b takes more CPU"],
+            _ => ["b is faster", "b is slower"],
+        };
+        let words = [words[0], words[1], "no detectable difference"];
         let is_decided = comparison["ci99"].is_array();
         assert_eq!(words.contains(&verdict), is_decided, "{comparison}");
         assert_eq!(verdict.starts_with("not compared: "), !is_decided, "{comparison}");
@@ -299,7 +303,14 @@ fn what_makes_no_comparison_is_refused_with_its_name() {
         (&["--a", "nomerges=0", "--b", "nomerges=0"], &["a and b", "same", "nomerges=0"]),
         (&["--a", "nomerges=0"], &["--a alone"]),
         (&["--a", "disk:1M", "--b", ""], &["variant a", "disk:1M", "ram:SIZE"]),
-        (&["--rounds", "0"], &["--rounds", "1..=1000"]),
+        (&["--rounds", "0"], &["--rounds", "3..=1000"]),
+        (&["--rounds", "1"], &["--rounds", "3..=1000"]),
+        (&["--rounds", "2"], &["--rounds", "3..=1000"]),
+        (&["--metric", "speed"], &["--metric", "speed", "latency_p99_ns"]),
+        (&["--rw", "read", "--metric", "commits_per_s"], &["--metric commits_per_s", "oltp"]),
+        (&["--rw", "read", "--metric", "makespan_ns"], &["--metric makespan_ns", "by itself"]),
+        (&["--within", "0%"], &["--within", "0%", "100%"]),
+        (&["--fail-if", "faster"], &["--fail-if", "slower", "different"]),
         (&["--sweep", "iodepth"], &["NAME=V1,V2"]),
         (&["--sweep", "iodepth=0,1"], &["iodepth", "1..=4096"]),
         (&["--sweep", "frob=0,1"], &["--sweep frob", "\"frob\""]),
@@ -364,21 +375,52 @@ fn what_was_measured_before_a_failure_is_kept_and_marked() {
     assert!(page.contains("Partial: the comparison ended early: variant b"));
 }
 
+/// Two delays of which one is five times the other: a difference that any machine sees.
+const APART: [&str; 8] = [
+    "--target",
+    "null:1GiB",
+    "--a",
+    "latency_us=200",
+    "--b",
+    "latency_us=1000",
+    "--rw",
+    "randread",
+];
+
 #[test]
-fn a_single_round_is_no_comparison_and_says_so_with_its_exit_status() {
+fn a_difference_is_an_answer_and_a_failure_only_where_it_is_asked_to_be() {
     let folder = Folder::new();
-    let words = ["--target", "null:1GiB", "--a", "nomerges=0", "--b", "nomerges=2", "--json"];
-    let ended = compare(&folder, &[&words[..], &SHORT[2..], &["--rounds", "1"]].concat());
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("a and b: not compared: too few rounds count"), "{ended:?}");
-    let answer = json(&ended.stdout);
-    for comparison in answer["comparisons"].as_array().expect("a list") {
-        let verdict = comparison["verdict"].as_str().expect("words");
-        assert!(verdict.starts_with("not compared: too few rounds count ("), "{verdict}");
-        assert!(verdict.ends_with(" of 1)"), "{verdict}");
+    // Longer runs than SHORT, so that each has I/O on a busy machine.
+    let length = ["--rounds", "8", "--runtime", "100ms", "--ramp-time", "5ms", "--quiet"];
+    let fails = |also: &[&str]| {
+        let ended = compare(&folder, &[&APART[..], &length, also].concat());
+        let is_undecided = ended.code == Some(2) && ended.stderr.contains("not compared: ");
+        (ended, is_undecided)
+    };
+    let by_latency = ["--metric", "latency_mean_ns"];
+    for (also, code) in [
+        (&[][..], 0),
+        (&["--fail-if", "slower"], 1),
+        (&["--fail-if", "different"], 1),
+        (&["--fail-if", "different", "--within", "95%"], 1),
+    ] {
+        let (ended, is_undecided) = fails(&[also, &by_latency].concat());
+        assert!(ended.code == Some(code) || is_undecided, "{also:?}: {ended:?}");
+        let first = ended.stdout.lines().next().unwrap_or_default();
+        let says = first.starts_with("b is slower. latency, mean, b against a: ");
+        assert!(says || is_undecided, "{first}");
+        let why = "b is slower (latency_mean_ns, b against a)";
+        assert!(is_undecided || (code == 1) == ended.stderr.contains(why), "{ended:?}");
     }
-    let page = fs::read_to_string(page(&folder)).expect("a report");
-    assert!(page.contains("not compared: too few rounds") && !page.contains("no detectable"));
+    // The other way round it is faster, which is different and not slower.
+    let mut turned = APART;
+    turned.swap(3, 5);
+    for (what, code) in [("slower", 0), ("different", 1)] {
+        let words = [&turned[..], &length, &by_latency, &["--fail-if", what]].concat();
+        let ended = compare(&folder, &words);
+        let is_undecided = ended.code == Some(2) && ended.stderr.contains("not compared: ");
+        assert!(ended.code == Some(code) || is_undecided, "{what}: {ended:?}");
+    }
 }
 
 #[test]

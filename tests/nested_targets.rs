@@ -58,7 +58,8 @@ fn variants_of_a_disk_over_unnamed_disks_are_compared() {
     let kept = ["--save", "kept.json", "--quiet", "--json"];
     let Ended { code, stderr, .. } =
         attempt(&folder, &[&words[..], &variants, &short, &kept].concat());
-    assert!(matches!(code, Some(0 | 1)), "{stderr}");
+    // On a busy machine too few rounds may count for a verdict.
+    assert!(code == Some(0) || stderr.contains("not compared: "), "{stderr}");
     let saved = json(&fs::read_to_string(folder.near("kept.json")).expect("it is saved"));
     let runs = saved["runs"].as_array().expect("runs");
     let scheduler = |run: &Value| run["document"]["bench"]["options"]["scheduler"].clone();

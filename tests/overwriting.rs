@@ -59,7 +59,7 @@ fn a_comparison_leaves_data_of_others_alone_and_says_why_there_is_none() {
     let folder = Folder::new();
     let (path, target) = image(&folder, "notes", b"not to be lost");
     let before = fs::read(&path).expect("the image");
-    let words = ["compare", "--target", &target, "--rw", "write", "--rounds", "2", "--quiet"];
+    let words = ["compare", "--target", &target, "--rw", "write", "--rounds", "3", "--quiet"];
     let short = ["--runtime", "50ms", "--ramp-time", "0", "--same", "--a", "", "--b", ""];
     let words = [&words[..], &short].concat();
     let ended = attempt(&folder, &words);
@@ -124,7 +124,7 @@ fn a_mounted_file_system_is_read_and_never_written() {
     run("mount", &[&mounted.device, &mounted.on.display().to_string()]);
     let target = format!("file:{}", mounted.device);
     told(&folder, &job(&target, "randread"));
-    let twice = ["compare", "--quiet", "--target", &target, "--rw", "randread", "--rounds", "2"];
+    let twice = ["compare", "--quiet", "--target", &target, "--rw", "randread", "--rounds", "3"];
     let short = ["--runtime", "50ms", "--ramp-time", "0", "--same", "--a", "", "--b", ""];
     let ended = attempt(&folder, &[&twice[..], &short].concat());
     assert!(!ended.stderr.contains("in use"), "{}", ended.stderr);

@@ -328,6 +328,12 @@ pub struct Compare {
     pub variants: Vec<Variant>,
     /// Each pair and metric, with a verdict.
     pub comparisons: Vec<Comparison>,
+    /// The primary metric: the one that answers the question. Empty in older documents.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub metric: String,
+    /// Differences up to this share do not matter; none if all do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<f64>,
     /// Where it ran.
     pub environment: CompareEnvironment,
 }
@@ -372,6 +378,9 @@ pub struct Estimate {
     /// The 99 % confidence interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci99: Option<[f64; 2]>,
+    /// The geometric mean: those of two variants have the ratio that is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gmean: Option<f64>,
 }
 
 /// The comparison of two variants by one metric.
@@ -394,7 +403,9 @@ pub struct Comparison {
     pub ci99: Option<[f64; 2]>,
     /// The smallest difference that would have been seen, as a share of a's value.
     pub min_detectable_effect: Option<f64>,
-    /// `b is faster`, `b is slower` or `no detectable difference`, with the variant's name.
+    /// `b is faster`, `b is slower` or `no detectable difference`, with the variant's name; of CPU
+    /// time `b takes less CPU` or `b takes more CPU` (in older documents as of any other);
+    /// `the same within 1 %` where differences up to that do not matter; `not compared: ` and why.
     pub verdict: String,
 }
 

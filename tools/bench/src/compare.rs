@@ -43,6 +43,8 @@ pub struct Plan<'a> {
     pub seed: u64,
     /// The kernel's scheduler, where that is switched.
     pub switch: Option<&'a Switch>,
+    /// By what it is judged.
+    pub judging: summary::Judging<'a>,
     /// Readable when the comparison is to stop.
     pub stop: &'a OwnedFd,
 }
@@ -109,7 +111,7 @@ impl Plan<'_> {
         let described: Vec<(String, Value)> =
             self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();
         let environment = environment(&taken, self.seed);
-        let compare = summary::summary(&described, &taken.runs, environment);
+        let compare = summary::summary(&described, &taken.runs, environment, self.judging);
         let first = taken.runs.first();
         let document = CompareDocument {
             compare,

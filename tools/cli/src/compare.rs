@@ -8,12 +8,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use clap::Args;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
 use weir::Target;
+use weir_bench::compare::summary::Judging;
 use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel, summary};
 use weir_bench::workload::devices;
 use weir_bench::workload::spec::RunSpec;
-use weir_trace::document::{CompareDocument, Document, Point, SweepDocument};
+use weir_trace::document::{CompareDocument, Comparison, Document, Point, SweepDocument};
 
 use crate::bench::Window;
 use crate::log;
@@ -32,6 +34,15 @@ const RAMP: Duration = Duration::from_millis(500);
 /// Where results go.
 const FOLDER: &str = "weir-data";
 
+/// What ends a comparison with exit status 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailIf {
+    /// A variant is slower than the first one.
+    Slower,
+    /// Any two variants differ.
+    Different,
+}
+
 /// Runs the same job on two or more variants in turn and says whether they differ.
 ///
 /// Each round has one run of every variant, in random order, each a process of its own; a run that
@@ -40,8 +51,9 @@ const FOLDER: &str = "weir-data";
 /// given several times, as for `weir bench`, and OPTS are options of each.
 /// Without --a and --b the legacy path is compared with multi-queue. A preset, a job file or
 /// flags, as for `weir bench`, say what is run; without any, and without --target, it is oltp on
-/// ram:1GiB; what a job names as its file is the target too. Exit status: 0 if no verdict names a
-/// difference, 1 if one does, 2 if too few rounds count for any verdict.
+/// ram:1GiB; what a job names as its file is the target too. Exit status: 0 if the variants were
+/// compared, whatever came of it, 1 if --fail-if says so, 2 if nothing could be compared, as where
+/// too few rounds count.
 ///
 /// Example: weir compare --target ram:1GiB --a scheduler=none --b scheduler=bfq --iodepth 32
 /// Example: weir compare --target file:/dev/sdb --kernel-scheduler none,mq-deadline,bfq --rw read
@@ -60,9 +72,20 @@ pub(crate) struct Compare {
     /// Repeat the comparison with each value of a flag of the job or an option of the target.
     #[arg(long, value_name = "NAME=V1,V2,...")]
     sweep: Option<Sweep>,
-    /// Rounds that count; each has one run of every variant.
-    #[arg(long, default_value_t = 10, value_parser = whole::<u32>(1..=1000))]
+    /// Rounds that count; each has one run of every variant. Fewer than three decide nothing.
+    #[arg(long, default_value_t = 10, value_parser = whole::<u32>(3..=1000))]
     rounds: u32,
+    /// The primary metric, which comes first and which --fail-if goes by; if not given, the time to
+    /// finish where all jobs end by themselves, commits a second of oltp, else I/Os a second.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(summary::metrics()))]
+    metric: Option<String>,
+    /// Differences up to this do not matter: what is known to be smaller is "the same within" it.
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    within: Option<f64>,
+    /// Exit with status 1 if by the primary metric a variant is slower than the first one, or if
+    /// any two are different.
+    #[arg(long, value_name = "WHAT")]
+    fail_if: Option<FailIf>,
     /// How long each run measures: 2s if not given, and where all jobs end by themselves until
     /// they have.
     #[arg(long, value_parser = time(RUNTIME))]
@@ -122,6 +145,7 @@ impl Compare {
         let points = self.points(&variants)?;
         let specs = points.iter().map(|(_, variants, job)| self.spec(job, &variants[0], seed));
         let specs = specs.collect::<Result<Vec<RunSpec>, Failure>>()?;
+        self.check_metric(&specs)?;
         let changes = specs.iter().any(RunSpec::changes);
         try_to_open(points.iter().flat_map(|(_, variants, _)| variants), changes)?;
         self.outputs().try_for_each(output::probe)?;
@@ -139,6 +163,7 @@ impl Compare {
                 program: &program,
                 rounds: self.rounds,
                 seed,
+                judging: Judging { metric: self.metric.as_deref(), within: self.within },
                 switch: switch.as_ref(),
                 stop: &stop,
             };
@@ -197,7 +222,7 @@ impl Compare {
         let of_now = |kind: &str| Path::new(FOLDER).join(format!("compare-{started}.{kind}"));
         let saved = self.save.clone().unwrap_or_else(|| of_now("json"));
         let page = self.report.clone().unwrap_or_else(|| of_now("html"));
-        let ended = verdict(&done, stopped, &saved);
+        let ended = ended(&done, stopped, &saved).and_then(|()| self.judge(&done));
         let mut text = String::new();
         for (value, document) in &done {
             let swept = self.sweep.as_ref().map(|sweep| (sweep.name.as_str(), value.as_str()));
@@ -224,6 +249,41 @@ impl Compare {
             }
         }
         ended.and(kept).and(drawn).and(said)
+    }
+
+    /// That the job has the primary metric.
+    fn check_metric(&self, specs: &[RunSpec]) -> Result<(), Failure> {
+        let has = match self.metric.as_deref() {
+            Some("commits_per_s") => self.job.is_oltp(),
+            Some("makespan_ns") => specs.iter().all(RunSpec::ends_by_itself),
+            _ => true,
+        };
+        let metric = self.metric.as_deref().unwrap_or_default();
+        let why = match metric {
+            "commits_per_s" => "only the preset oltp commits",
+            _ => "the job does not end by itself",
+        };
+        if has { Ok(()) } else { Err(Failure::Bad(format!("--metric {metric}: {why}"))) }
+    }
+
+    /// Whether what was found is a failure, by what was asked for.
+    fn judge(&self, done: &[(String, CompareDocument)]) -> Result<(), Failure> {
+        let Some(fail_if) = self.fail_if else { return Ok(()) };
+        let found = done.iter().find_map(|(value, document)| {
+            let compare = &document.compare;
+            let first = compare.variants.first().map(|variant| variant.name.as_str());
+            let fails = |found: &&Comparison| match fail_if {
+                FailIf::Slower => Some(found.a.as_str()) == first && summary::is_worse(found),
+                FailIf::Different => summary::differs(found),
+            };
+            summary::by_primary(compare).find(fails).map(|found| (value, found))
+        });
+        let Some((value, Comparison { a, b, metric, verdict, .. })) = found else { return Ok(()) };
+        let at = match &self.sweep {
+            Some(sweep) => format!("{}={value}: ", sweep.name),
+            None => String::new(),
+        };
+        Err(Failure::No(format!("{at}{verdict} ({metric}, {b} against {a})")))
     }
 
     /// All that was compared as one document; none if nothing was.
@@ -415,22 +475,25 @@ fn command(seed: u64) -> Vec<String> {
     command
 }
 
-/// How a comparison ended, as an exit status and a sentence.
-fn verdict(
+/// Whether all was compared that should be.
+fn ended(
     done: &[(String, CompareDocument)],
     stopped: Option<String>,
     saved: &Path,
 ) -> Result<(), Failure> {
-    let differences: usize = done.iter().map(|(_, d)| output::differences(&d.compare)).sum();
     let undecided = done.iter().find_map(|(_, d)| summary::undecided(&d.compare));
-    if let Some(why) = stopped.or(undecided) {
-        return Err(Failure::Bad(format!("{why}; what was measured is in {}", saved.display())));
-    }
-    match differences {
-        0 => Ok(()),
-        1 => Err(Failure::No(String::from("1 verdict names a difference"))),
-        _ => Err(Failure::No(format!("{differences} verdicts name a difference"))),
-    }
+    stopped.or(undecided).map_or(Ok(()), |why| {
+        Err(Failure::Bad(format!("{why}; what was measured is in {}", saved.display())))
+    })
+}
+
+/// Takes a share in per cent, `1%` or `1`.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
+    let percent = number.ok().filter(|percent| *percent > 0.0 && *percent <= 100.0);
+    percent
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| String::from("not above 0% and up to 100%"))
 }
 
 /// Opens each target once and lets go of it: what never starts is refused before round one.

@@ -148,12 +148,19 @@ pub(crate) fn verdicts(compare: &Compare) -> Vec<Verdict> {
         let metric = Metric::of(&comparison.metric);
         let value = |name: &str| {
             let variant = &compare.variants[found(name)?];
-            metric?.estimate(variant).map(|estimate| estimate.mean)
+            metric?.estimate(variant).map(|estimate| estimate.gmean.unwrap_or(estimate.mean))
         };
         let values = value(&comparison.a).zip(value(&comparison.b));
+        let values = values.filter(|values| agree(*values, comparison.ratio));
         verdict(comparison, &label(&comparison.a), &label(&comparison.b), values)
     };
     compare.comparisons.iter().map(sentence).collect()
+}
+
+/// Whether two values have the ratio that was found, as near as it is told: the means of a document
+/// that has no other may say something else.
+fn agree((a, b): (f64, f64), found: Option<f64>) -> bool {
+    found.is_some_and(|found| (b / a / found - 1.0).abs() < 0.005)
 }
 
 /// Whether a comparison decided anything: without an interval there is nothing to decide by.
@@ -165,8 +172,33 @@ pub(crate) fn is_decided(comparison: &Comparison) -> bool {
 /// Whether a comparison names a difference.
 pub(crate) fn is_difference(comparison: &Comparison) -> bool {
     let verdict = &comparison.verdict;
-    is_decided(comparison) && (verdict.contains("faster") || verdict.contains("slower"))
+    let words = ["faster", "slower", "takes less", "takes more"];
+    is_decided(comparison) && words.iter().any(|word| verdict.contains(word))
 }
+
+/// Whether it names its second variant as the better one.
+pub(crate) fn is_for_b(comparison: &Comparison) -> bool {
+    ["faster", "takes less"].iter().any(|word| comparison.verdict.contains(word))
+}
+
+/// What a variant is that is told apart: faster or slower, or of CPU time what it takes. Documents
+/// of old say faster of that too.
+pub(crate) fn way(comparison: &Comparison) -> &'static str {
+    match (comparison.metric == CPU, is_for_b(comparison)) {
+        (true, true) => "less CPU",
+        (true, false) => "more CPU",
+        (false, true) => "faster",
+        (false, false) => "slower",
+    }
+}
+
+/// Whether the two are known to differ by less than matters.
+pub(crate) fn is_alike(comparison: &Comparison) -> bool {
+    is_decided(comparison) && comparison.verdict.starts_with("the same within")
+}
+
+/// The metric of CPU time.
+const CPU: &str = "cpu_ns_per_io";
 
 /// The verdict in a cell: which variant is faster or slower, or that none is known to be.
 pub(crate) fn short(comparison: &Comparison, b: &str) -> String {
@@ -174,8 +206,11 @@ pub(crate) fn short(comparison: &Comparison, b: &str) -> String {
         return String::from("not compared");
     }
     if is_difference(comparison) {
-        let way = if comparison.verdict.contains("faster") { "faster" } else { "slower" };
-        return format!("{b} is {way}");
+        let verb = if comparison.metric == CPU { "takes" } else { "is" };
+        return format!("{b} {verb} {}", way(comparison));
+    }
+    if is_alike(comparison) {
+        return comparison.verdict.clone();
     }
     let effect = comparison.min_detectable_effect.filter(|effect| effect.is_finite());
     let seen = effect.map(|effect| format!(", {} would be seen", percent(effect)));
@@ -218,8 +253,7 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
         return Verdict { tone: Tone::Same, text };
     }
     let more = quotient >= 1.0;
-    let better = metric
-        .map_or(comparison.verdict.contains("faster"), |metric| more == metric.more_is_better);
+    let better = metric.map_or(is_for_b(comparison), |metric| more == metric.more_is_better);
     let size = percent(quotient - 1.0);
     let change = match metric {
         Some(metric) if metric.key == "iops" => {
@@ -227,6 +261,9 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
         }
         Some(metric) if metric.key == "makespan_ns" => {
             format!("{b} takes {size} {} to finish than {a}:", if more { "longer" } else { "less" })
+        }
+        Some(metric) if metric.key == CPU => {
+            format!("{b} takes {size} {} CPU per I/O than {a}:", if more { "more" } else { "less" })
         }
         Some(metric) if metric.unit == Unit::PerSecond => {
             format!("{b} has {size} {} {name} than {a}:", if more { "more" } else { "fewer" })
@@ -246,7 +283,8 @@ mod tests {
     use serde_json::json;
 
     fn variant(name: &str, options: serde_json::Value, iops: f64) -> Variant {
-        let iops = Estimate { mean: iops, ci95: Some([iops * 0.99, iops * 1.01]), ci99: None };
+        let iops =
+            Estimate { mean: iops, ci95: Some([iops * 0.99, iops * 1.01]), ..Estimate::default() };
         Variant { name: name.into(), options, iops, ..Variant::default() }
     }
 
@@ -287,7 +325,24 @@ mod tests {
         assert!(sooner[0].text.starts_with("mq takes 50 % less to finish than sq:"));
         let lower = verdicts(&compared("cpu_ns_per_io", 0.8, "b is faster"));
         assert_eq!(lower[0].tone, Tone::Better);
-        assert!(lower[0].text.starts_with("mq has 20 % lower CPU per I/O than sq:"));
+        assert!(lower[0].text.starts_with("mq takes 20 % less CPU per I/O than sq:"));
+        for (verdict, ratio, tone) in
+            [("b takes less CPU", 0.8, Tone::Better), ("b takes more CPU", 1.2, Tone::Worse)]
+        {
+            assert_eq!(verdicts(&compared("cpu_ns_per_io", ratio, verdict))[0].tone, tone);
+        }
+    }
+
+    #[test]
+    fn figures_beside_a_change_have_its_ratio_or_are_left_out() {
+        let text = |compare: &Compare| verdicts(compare)[0].text.clone();
+        // The means of the rounds say 23 %, the rounds themselves 9 %.
+        let mut compare = compared("iops", 1.09, "b is faster");
+        assert!(text(&compare).starts_with("mq is 9.0 % faster than sq: IOPS [ratio 1.09"));
+        for (variant, gmean) in compare.variants.iter_mut().zip([10_000.0, 10_900.0]) {
+            variant.iops.gmean = Some(gmean);
+        }
+        assert!(text(&compare).starts_with("mq is 9.0 % faster than sq: IOPS 10,000 → 10,900 ["));
     }
 
     #[test]
@@ -328,6 +383,14 @@ mod tests {
         assert_eq!(cell("b is faster"), "mq is faster");
         assert_eq!(cell("b is slower"), "mq is slower");
         assert_eq!(cell("no detectable difference"), "none detected, 3.0 % would be seen");
+        assert_eq!(cell("the same within 1 %"), "the same within 1 %");
+        // Also of an older document, which calls it faster.
+        for verdict in ["b takes less CPU", "b is faster"] {
+            let found = compared("cpu_ns_per_io", 0.5, verdict);
+            assert_eq!(short(&found.comparisons[0], "mq"), "mq takes less CPU");
+        }
+        let found = compared("cpu_ns_per_io", 1.5, "b takes more CPU");
+        assert_eq!(short(&found.comparisons[0], "mq"), "mq takes more CPU");
     }
 
     #[test]

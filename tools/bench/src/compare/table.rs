@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use weir_trace::document::{Compare, Comparison, Estimate, Run, Variant};
 
-use super::summary::{METRICS, differs, is_decided};
+use super::summary::{METRICS, by_primary, differs, is_decided};
 
 /// The tables of a comparison, and what is to be known about it.
 #[must_use]
@@ -155,6 +155,29 @@ pub fn verdicts(compare: &Compare) -> String {
     )
 }
 
+/// What the primary metric says, a line for each pair of variants.
+#[must_use]
+pub fn answer(compare: &Compare) -> String {
+    let mut text = String::new();
+    for found in by_primary(compare) {
+        let Comparison { a, b, verdict, .. } = found;
+        let title = METRICS.iter().find(|metric| metric.name == found.metric);
+        let title = title.map_or(found.metric.as_str(), |metric| metric.title);
+        let change = found.ratio.zip(found.ci99).map(|(ratio, [low, high])| {
+            let [ratio, low, high] = [ratio, low, high].map(change);
+            format!(": {ratio} (99 % interval {low} to {high})")
+        });
+        let change = change.unwrap_or_default();
+        line(&mut text, format_args!("{verdict}. {title}, {b} against {a}{change}"));
+    }
+    text
+}
+
+/// A ratio as a change.
+fn change(ratio: f64) -> String {
+    if ratio < 10.0 { format!("{:+.1} %", (ratio - 1.0) * 100.0) } else { format!("{ratio:.1}x") }
+}
+
 /// The runs that do not count, each with its reason.
 #[must_use]
 pub fn voided(runs: &[Run]) -> String {
@@ -169,8 +192,8 @@ pub fn voided(runs: &[Run]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::summary;
     use super::super::summary::tests::run;
+    use super::super::summary::{Judging, summary};
     use super::*;
     use weir_trace::document::CompareEnvironment;
 
@@ -185,7 +208,7 @@ mod tests {
         runs[3].voided = Some(String::from("disturbed"));
         let variants = [("a", "mq"), ("b", "sq")]
             .map(|(name, mode)| (String::from(name), serde_json::json!({"queue_mode": mode})));
-        let compare = summary(&variants, &runs, CompareEnvironment::default());
+        let compare = summary(&variants, &runs, CompareEnvironment::default(), Judging::default());
         let text = table(&compare);
         let rows: Vec<&str> = text.lines().collect();
         assert_eq!(rows[0], "a: queue_mode=mq (10 rounds)");
@@ -196,6 +219,9 @@ mod tests {
         assert!(text.contains("99 % interval") && !text.contains("95 %"), "{text}");
         let p50 = rows[5].split("  ").collect::<Vec<_>>();
         assert!(p50.iter().any(|cell| cell.contains("1.10") && cell.contains(" .. ")), "{text}");
+        let answer = answer(&compare);
+        let first = "b is slower. I/Os a second, b against a: -9.9 % (99 % interval -10.0 %";
+        assert!(answer.starts_with(first) && answer.lines().count() == 1, "{answer}");
         let said = verdicts(&compare);
         assert!(said.starts_with("3 of 4 verdicts name a difference; 1 not compared"), "{said}");
         assert!(said.contains("visible from"), "{said}");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 use weir_access::{folder, save};
-use weir_bench::compare::{self, summary, table};
+use weir_bench::compare::{self, table};
 use weir_trace::document::{Compare, CompareDocument, Document, Point};
 
 use crate::Failure;
@@ -63,17 +63,13 @@ fn line(head: &str, now: &compare::Progress<'_>) -> Option<String> {
     ))
 }
 
-/// How many verdicts name a difference.
-pub(super) fn differences(compare: &Compare) -> usize {
-    compare.comparisons.iter().filter(|found| summary::differs(found)).count()
-}
-
 /// The tables of one comparison, for people, and what is to be known about it.
 pub(super) fn tables(text: &mut String, swept: Option<(&str, &str)>, document: &CompareDocument) {
     let mut say = |line: String| text.extend([line.as_str(), "\n"]);
     if let Some((name, value)) = swept {
         say(format!("{name}={value}\n"));
     }
+    say(table::answer(&document.compare));
     for notice in compare::notices(document) {
         say(format!("note: {notice}"));
     }

@@ -9,7 +9,9 @@ use crate::chart::{Points, sweep};
 use crate::numbers::{NONE, change, count, words};
 use crate::page::{Block, Chart, Page, Section, Table, Tone, Verdict};
 use crate::sources;
-use crate::verdict::{METRICS, Metric, Unit, capital, is_decided, is_difference, labels, verdicts};
+use crate::verdict::{
+    self, METRICS, Metric, Unit, capital, is_alike, is_decided, is_difference, labels, verdicts,
+};
 use weir_trace::document::{Compare, CompareDocument, Comparison, SweepDocument, Variant};
 
 /// Adds a sweep; its title.
@@ -198,8 +200,8 @@ fn table(document: &SweepDocument, labels: &[String]) -> Table {
 fn way(comparison: &Comparison) -> &'static str {
     match is_difference(comparison) {
         _ if !is_decided(comparison) => "not compared",
-        true if comparison.verdict.contains("faster") => "faster",
-        true => "slower",
+        true => verdict::way(comparison),
+        false if is_alike(comparison) => "the same",
         false => "none detected",
     }
 }
