@@ -37,7 +37,7 @@ impl Scene {
             max_hw_discard_sectors: 64,
             discard_granularity: 512,
             volatile_cache: true,
-            rotational: seed % 2 == 0,
+            rotational: seed.is_multiple_of(2),
             ..Limits::default()
         };
         let (home, announced) = (Affinity::Any, false);
@@ -316,7 +316,8 @@ fn a_reader_that_is_too_slow_loses_whole_events_at_the_end_and_is_told_how_many(
     let Some(RecordingEnd::Lost(lost)) = reader.take() else { panic!("nothing was lost") };
     let kept = reader.text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     let kept = kept.count() as u64;
-    assert_eq!(kept, 1 << 16, "the tape is full");
+    // Its calls have from one to five words; it holds 2^18.
+    assert!(((1 << 18) / 5..=1 << 18).contains(&kept), "{kept} kept");
     assert!(lost >= 3 * submitted - kept, "{kept} kept and {lost} lost of {submitted} I/Os");
     assert!(reader.check("noop") > 5_000);
     assert!(scene.record().is_ok(), "it is worn no longer");

@@ -5,10 +5,10 @@
 //! the scheduler's clock moves in whole microseconds, so that it decides by the times that the
 //! recording can state, and a replay decides as it did.
 
-use weir_bio::{GroupId, Limits, Nanos, Op, Rq, SubmitterId};
+use weir_bio::{GroupId, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
 use crate::contract::{Absorbed, DepthRule, Ended, Merge, Scheduler, Setup};
-use crate::replay::Kind;
+use crate::replay::{Kind, Range};
 use crate::tunable::Tunables;
 
 const NS_PER_US: u64 = 1000;
@@ -25,8 +25,12 @@ pub enum Call {
     },
     /// A hard queue asked and was given a request.
     Picked {
-        /// The request, merged as it is.
-        rq: Rq,
+        /// The request's sectors, merged as it is.
+        range: Range,
+        /// Its context.
+        context: SubmitterId,
+        /// Its tag, under which it ends.
+        tag: SchedTag,
         /// The hard queue that asked.
         hard_queue: u16,
     },
@@ -137,13 +141,13 @@ impl<T: Tape> Recorder<T> {
         Nanos(self.last_us * NS_PER_US)
     }
 
-    #[inline]
+    #[inline(always)]
     fn keep(&mut self, call: Call) {
         self.tape.keep(Noted { at_us: self.last_us, call });
     }
 
     /// An arrival of which this came: merged, or inserted and then perhaps absorbed.
-    #[inline]
+    #[inline(always)]
     fn keep_arrival(&mut self, rq: &Rq, merge: Merge, is_absorbed: bool) {
         let kind = match merge {
             // An insert makes the new request the tail of another, never its head.
@@ -154,6 +158,12 @@ impl<T: Tape> Recorder<T> {
         };
         self.keep(Call::Arrived { rq: *rq, kind });
     }
+}
+
+#[inline(always)]
+fn picked(rq: &Rq, hard_queue: u16) -> Call {
+    let range = Range { op: rq.op, sector: rq.sector, sectors: rq.sectors };
+    Call::Picked { range, context: rq.id.submitter(), tag: rq.tag, hard_queue }
 }
 
 /// An end with its times in whole microseconds.
@@ -209,7 +219,7 @@ impl<T: Tape> Scheduler for Recorder<T> {
         let now = self.tick(now);
         let given = self.inner.dispatch(hard_queue, now);
         self.keep(match given {
-            Some(rq) => Call::Picked { rq, hard_queue },
+            Some(rq) => picked(&rq, hard_queue),
             None => Call::Denied { hard_queue },
         });
         self.tape.publish();
@@ -224,8 +234,7 @@ impl<T: Tape> Scheduler for Recorder<T> {
         let before = out.len();
         self.inner.dispatch_batch(hard_queue, max, out, now);
         for rq in &out[before..] {
-            self.tape
-                .keep(Noted { at_us: self.last_us, call: Call::Picked { rq: *rq, hard_queue } });
+            self.keep(picked(rq, hard_queue));
         }
         if out.len() - before < max {
             self.keep(Call::Denied { hard_queue });

@@ -194,7 +194,7 @@ fn setup_of(entry: &Entry, rotational: bool) -> Setup {
 
 /// The text of a recorded life, and the cut that ended it, if one did.
 fn recorded(entry: &Entry, seed: u64, then: impl FnOnce(&mut Life)) -> (String, Option<Cut>) {
-    let setup = setup_of(entry, seed % 2 == 0);
+    let setup = setup_of(entry, seed.is_multiple_of(2));
     let mut inner = (entry.make.expect("a scheduler"))(&setup);
     let mut settings = Vec::new();
     if let Some(row) = entry.tunables.first() {
@@ -213,7 +213,7 @@ fn recorded(entry: &Entry, seed: u64, then: impl FnOnce(&mut Life)) -> (String, 
         times: vec![(Nanos::ZERO, Nanos::ZERO); usize::from(TAGS)],
         flying: Vec::new(),
         arrivals: 0,
-        slowest_ns: if seed % 3 == 0 { 90_000_000 } else { 900_000 },
+        slowest_ns: if seed.is_multiple_of(3) { 90_000_000 } else { 900_000 },
     };
     life.live(1_500);
     then(&mut life);

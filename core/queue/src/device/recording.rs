@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use weir_bio::Nanos;
-use weir_ring::Consumer;
 use weir_sched::recorder::{Cut, Heading, Noted, Recorder};
 use weir_sched::{Make, Scheduler};
 
@@ -14,7 +13,7 @@ use crate::error::{Error, Wait, invalid};
 use crate::order::elevator::Elevator;
 use crate::shared::Path;
 use crate::step::{Progress, Step, Watch, wait};
-use crate::tape::{ROOM, TapeState, tape};
+use crate::tape::{ROOM, TapeReader, TapeState, tape};
 
 /// How often tunables are compared when a scheduler takes over another's: one may change another,
 /// as slice_idle does slice_idle_us.
@@ -55,7 +54,7 @@ impl std::fmt::Display for RecordingEnd {
 pub struct LiveRecording {
     device: Device,
     heading: Heading,
-    calls: Consumer<Noted>,
+    calls: TapeReader,
     state: Arc<TapeState>,
     stopped: bool,
 }
@@ -75,7 +74,7 @@ impl LiveRecording {
             self.let_go();
         }
         // Behind the look: what was kept before the end is in the ring by then.
-        while self.calls.pop_each(ROOM, |noted| each(&noted)) > 0 {}
+        self.calls.take(&mut each);
         let lost = self.state.lost();
         match self.state.why_cut() {
             _ if !is_over => None,

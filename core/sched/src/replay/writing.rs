@@ -40,13 +40,12 @@ impl Writer {
         let at = at_us.saturating_sub(first_us);
         match call {
             Call::Arrived { rq, kind } => arrival(out, at, kind, &rq),
-            Call::Picked { rq, hard_queue } => {
-                let (range, context) = (range_of(&rq), rq.id.submitter().0);
-                if let Some(place) = self.picked.get_mut(rq.tag.index()) {
-                    *place = Some((range, context));
+            Call::Picked { range, context, tag, hard_queue } => {
+                if let Some(place) = self.picked.get_mut(tag.index()) {
+                    *place = Some((range, context.0));
                 }
                 let hard_queue = OfQueue(hard_queue);
-                line(out, format_args!("{at} D {range} - - ctx={context}{hard_queue}"));
+                line(out, format_args!("{at} D {range} - - ctx={}{hard_queue}", context.0));
             }
             Call::Denied { hard_queue } => {
                 line(out, format_args!("{at} N - - - - -{}", OfQueue(hard_queue)));
@@ -176,6 +175,11 @@ mod tests {
         }
     }
 
+    fn picked(rq: &Rq, hard_queue: u16) -> Call {
+        let (context, tag) = (rq.id.submitter(), rq.tag);
+        Call::Picked { range: range_of(rq), context, tag, hard_queue }
+    }
+
     fn writer() -> Writer {
         let limits = Limits { max_hw_sectors: 64, rotational: true, ..Limits::default() };
         let setup = Setup { limits, nr_requests: 8, hard_queues: 2, nomerges: 1, compat: "6.18" };
@@ -226,11 +230,11 @@ mod tests {
             (1001, Call::GroupWeighed { group: GroupId(2), weight: 300 }),
             (1002, Call::Arrived { rq: write, kind: Kind::Inserted }),
             (1002, Call::Arrived { rq: rq(Op::Read, 0, 8, 2), kind: Kind::Inserted }),
-            (1003, Call::Picked { rq: write, hard_queue: 1 }),
+            (1003, picked(&write, 1)),
             (1003, Call::Denied { hard_queue: 0 }),
             (1007, Call::Fired),
             (1010, Call::Ended(end)),
-            (1011, Call::Picked { rq: rq(Op::Read, 0, 8, 2), hard_queue: 0 }),
+            (1011, picked(&rq(Op::Read, 0, 8, 2), 0)),
             (1012, Call::Ended(Ended::untimed(SchedTag(2)))),
             (1013, Call::ContextGone { context: SubmitterId(3) }),
         ];
