@@ -486,45 +486,6 @@ impl HardQueue {
         self.busy = (self.busy * 7 + 16) / 8;
     }
 
-    #[cold]
-    fn take_back_refused(
-        &mut self,
-        taken: usize,
-        status: Option<Status>,
-        now: Nanos,
-        sink: impl Sink,
-    ) {
-        for index in (taken..self.burst.len()).rev() {
-            let tag = self.burst[index];
-            let mut claim = self.table.refused(tag);
-            self.tags.give(tag);
-            lane_tells(sink, self.lane, now, || What::Refused {
-                rq: claim.rq,
-                tag,
-                status: status.unwrap_or(Status::Resource),
-            });
-            claim.state = State::Idle;
-            self.gauges.ended[direction(claim.rq.op)].add(1);
-            match index < self.reserved {
-                true => self.commands.insert(0, claim),
-                false => self.dispatch.push_front(claim),
-            }
-        }
-        // The driver may hold nothing but what was given up: no answer then that it could promise.
-        let promised = status == Some(Status::DevResource)
-            && self.driver.in_flight() > self.table.quarantined();
-        if !promised {
-            self.retry_at = Some(now + RETRY_NS);
-        }
-        if taken == 0 {
-            if self.watch.refused_since.is_none() {
-                self.watch.refused_since = Some(now);
-                self.set_clocks(now);
-            }
-            self.watch.trouble = true;
-        }
-    }
-
     /// When this queue wants a turn although nothing happens; now, when the driver has answers that
     /// nothing else announces. Answers and timeouts are seen to even while dispatch is `paused`.
     #[inline]

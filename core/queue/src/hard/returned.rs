@@ -1,8 +1,9 @@
-//! Requests that a driver hands back, to be sent again: at once, after some time, or when it kicks.
+//! Requests that a driver does not take, or hands back to be sent again: at once, after some time,
+//! or when it kicks.
 
-use weir_bio::{Nanos, SchedTag};
+use weir_bio::{Nanos, SchedTag, Status};
 
-use super::{HardQueue, NEVER, end_of};
+use super::{HardQueue, NEVER, RETRY_NS, end_of};
 use crate::driver::{Returned, UNTIL_KICKED};
 use crate::event::{Sink, What, lane_tells};
 use crate::request::{RequestClaim, State};
@@ -50,6 +51,47 @@ impl HardQueue {
             }
         }
         self.see_returned(now);
+    }
+
+    /// The driver has taken the first so many of the burst: the others go back to the head of the
+    /// dispatch list, or to that of the commands.
+    #[cold]
+    pub(super) fn take_back_refused(
+        &mut self,
+        taken: usize,
+        status: Option<Status>,
+        now: Nanos,
+        sink: impl Sink,
+    ) {
+        for index in (taken..self.burst.len()).rev() {
+            let tag = self.burst[index];
+            let mut claim = self.table.refused(tag);
+            self.tags.give(tag);
+            lane_tells(sink, self.lane, now, || What::Refused {
+                rq: claim.rq,
+                tag,
+                status: status.unwrap_or(Status::Resource),
+            });
+            claim.state = State::Idle;
+            self.gauges.ended[direction(claim.rq.op)].add(1);
+            match index < self.reserved {
+                true => self.commands.insert(0, claim),
+                false => self.dispatch.push_front(claim),
+            }
+        }
+        // The driver may hold nothing but what was given up: no answer then that it could promise.
+        let promised = status == Some(Status::DevResource)
+            && self.driver.in_flight() > self.table.quarantined();
+        if !promised {
+            self.retry_at = Some(now + RETRY_NS);
+        }
+        if taken == 0 {
+            if self.watch.refused_since.is_none() {
+                self.watch.refused_since = Some(now);
+                self.set_clocks(now);
+            }
+            self.watch.trouble = true;
+        }
     }
 
     /// The driver kicks what it handed back until then.
