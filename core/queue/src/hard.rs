@@ -48,8 +48,22 @@ const RETRY_NS: u64 = 3_000_000;
 /// When a request is sent again that waits until it is kicked.
 const NEVER: Nanos = Nanos(u64::MAX);
 
+/// How a burst ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gathered {
+    /// Nothing waits any more.
+    All,
+    /// There may be more.
+    Full,
+    /// Tags or places ran out.
+    Short,
+}
+
 /// Where a hard queue gets requests from when its dispatch list is empty.
 pub(crate) trait Source {
+    /// Fewer than asked for are all there are: a scheduler may have more a moment later.
+    const GIVES_ALL: bool;
+
     /// Hands up to `max` requests to `sink`, knowing whether the queue is busy; says how many.
     fn give(&mut self, busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize;
 
@@ -346,14 +360,17 @@ impl HardQueue {
         }
         let mut sent = false;
         let short = loop {
-            let short = self.gather(now, replies, source, sink);
+            let gathered = self.gather(now, replies, source, sink);
             if self.burst.is_empty() {
-                break short;
+                break gathered == Gathered::Short;
             }
             let (taken, refused) = self.offer(now, sink);
             sent |= taken > 0;
-            if refused || short {
+            if refused || gathered == Gathered::Short {
                 break true;
+            }
+            if gathered == Gathered::All {
+                break false;
             }
         };
         if sent {
@@ -371,15 +388,15 @@ impl HardQueue {
         self.carry_out(now, replies, sink);
     }
 
-    /// Gives tags to requests until a burst is full or nothing waits; true when the tags ran out.
+    /// Gives tags to requests until a burst is full, nothing waits or the tags have run out.
     #[inline]
-    fn gather(
+    fn gather<S: Source>(
         &mut self,
         now: Nanos,
         replies: &mut Replies,
-        source: &mut impl Source,
+        source: &mut S,
         sink: impl Sink,
-    ) -> bool {
+    ) -> Gathered {
         self.burst.clear();
         if !self.commands.is_empty() {
             self.gather_commands(now, sink);
@@ -387,17 +404,19 @@ impl HardQueue {
         loop {
             let dispatch = self.dispatch.len();
             let wanted = |most| dispatch.max(source.holds(most)).min(most);
-            let Some(mut room) = self.tags.secure(BURST - self.burst.len(), wanted) else {
-                return false;
+            let most = BURST - self.burst.len();
+            let Some(mut room) = self.tags.secure(most, wanted) else {
+                return if most == 0 { Gathered::Full } else { Gathered::All };
             };
             if room > 0 && self.places.is_some() {
                 match self.secure_places(room, source) {
                     Some(places) => room = places,
-                    None => return true,
+                    None => return Gathered::Short,
                 }
             }
             if room == 0 {
-                return self.burst.len() < BURST && self.run_short(now, replies, source, sink);
+                let short = self.burst.len() < BURST && self.run_short(now, replies, source, sink);
+                return if short { Gathered::Short } else { Gathered::Full };
             }
             let leftovers = room.min(self.dispatch.len());
             if leftovers > 0 {
@@ -414,8 +433,10 @@ impl HardQueue {
                     self.start_beside(claim, now, replies, sink);
                 }
             });
-            if given == 0 {
-                return false;
+            // A source that has given all is not asked again, unless the flush machine has put a
+            // step before what comes next.
+            if given == 0 || given < room && S::GIVES_ALL && self.dispatch.is_empty() {
+                return Gathered::All;
             }
         }
     }
@@ -490,15 +511,23 @@ impl HardQueue {
     /// nothing else announces. Answers and timeouts are seen to even while dispatch is `paused`.
     #[inline]
     pub(crate) fn wake_at(&self, now: Nanos, paused: bool) -> Option<Nanos> {
-        let flush = self.flush.wake_at().filter(|_| self.dispatch.is_empty() && !paused);
-        let retry = self.retry_at.filter(|_| !paused);
         let own = match self.driver.wake_at() {
             None if !self.announced && self.driver.in_flight() > 0 => Some(now),
             at => at,
         };
-        let delayed = if paused { None } else { self.delayed_until() };
-        let scan = Nanos::first_of(self.watch.scan_at, own);
-        Nanos::first_of(Nanos::first_of(retry, delayed), Nanos::first_of(flush, scan))
+        let unsent = if paused { None } else { self.unsent_until() };
+        Nanos::first_of(unsent, Nanos::first_of(self.watch.scan_at, own))
+    }
+
+    /// When something is to be sent that waits for a time.
+    #[inline]
+    fn unsent_until(&self) -> Option<Nanos> {
+        let flush = self.flush.wake_at();
+        if flush.is_none() && self.retry_at.is_none() && self.delayed.is_empty() {
+            return None;
+        }
+        let flush = flush.filter(|_| self.dispatch.is_empty());
+        Nanos::first_of(Nanos::first_of(self.retry_at, self.delayed_until()), flush)
     }
 
     /// Places left in the driver for requests from a scheduler.
@@ -597,6 +626,8 @@ mod tests {
     struct Given(Vec<RequestClaim>);
 
     impl Source for Given {
+        const GIVES_ALL: bool = true;
+
         fn holds(&self, most: usize) -> usize {
             self.0.len().min(most)
         }
@@ -618,10 +649,14 @@ mod tests {
     }
 
     fn hard(fences: &Arc<Fences>) -> HardQueue {
+        hard_of(Tags::own(8, 0), 8, fences)
+    }
+
+    fn hard_of(tags: Tags, depth: u16, fences: &Arc<Fences>) -> HardQueue {
         HardQueue::new(Make {
             driver: Box::new(Lender::default()),
-            depth: 8,
-            tags: Tags::own(8, 0),
+            depth,
+            tags,
             lane: 0,
             fences: Arc::clone(fences),
             gauges: Arc::default(),
@@ -634,6 +669,8 @@ mod tests {
     struct Fencing<'a>(&'a Fences, Given);
 
     impl Source for Fencing<'_> {
+        const GIVES_ALL: bool = true;
+
         fn holds(&self, most: usize) -> usize {
             self.1.holds(most)
         }
@@ -663,6 +700,83 @@ mod tests {
         while hard.end_one(now, &mut replies, Silent) {}
         replies.post(0, now, Silent);
         port.inbox.take().for_each(|mut claim| claim.state = State::Free);
+    }
+
+    /// Counts how often it is asked.
+    struct Counting(Given, u32);
+
+    impl Source for Counting {
+        const GIVES_ALL: bool = true;
+
+        fn holds(&self, most: usize) -> usize {
+            self.0.holds(most)
+        }
+
+        fn give(&mut self, busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
+            self.1 += 1;
+            self.0.give(busy, max, sink)
+        }
+    }
+
+    /// Ends all that the driver has, and gives the slots up.
+    fn end_all(hard: &mut HardQueue, replies: &mut Replies, port: &crate::bell::Port) -> usize {
+        let now = Nanos::ZERO;
+        let mut ended = 0;
+        while hard.len() > 0 {
+            hard.reap(now, Silent);
+            while hard.end_one(now, replies, Silent) {}
+            replies.post(0, now, Silent);
+            for mut claim in port.inbox.take() {
+                claim.state = State::Free;
+                ended += 1;
+            }
+            hard.issue(now, replies, &mut Given(Vec::new()), Silent);
+        }
+        ended
+    }
+
+    fn attached() -> (Replies, Arc<crate::bell::Port>) {
+        let (mut replies, port) = (Replies::default(), Arc::new(crate::bell::Port::silent()));
+        replies.attach(0, Arc::clone(&port));
+        (replies, port)
+    }
+
+    #[test]
+    fn all_of_a_source_is_sent_in_one_turn_and_a_last_burst_that_is_not_full_asks_no_more() {
+        struct NoWake;
+        impl weir_ring::Wake for NoWake {
+            fn wake(&self) {}
+        }
+        let set = crate::tag_set::TagSet::new(256, 0);
+        let shared = || Tags::shared(&set, true, Arc::new(NoWake)).expect("a seat");
+        let own = || Tags::own(256, 0);
+        let burst = BURST as u32;
+        for (tags, own) in [(own(), true), (shared(), false)] {
+            let mut hard = hard_of(tags, 256, &Arc::new(Fences::new(1)));
+            let (mut replies, port) = attached();
+            // With none left behind the last full burst of a set it is not asked at all.
+            for (count, asked) in [(5, 1), (burst, 1 + u32::from(own)), (2 * burst + 3, 3)] {
+                let given = Given((1..=count).map(read).collect());
+                let mut source = Counting(given, 0);
+                let short = hard.issue(Nanos::ZERO, &mut replies, &mut source, Silent);
+                assert_eq!((short, source.1), (false, asked), "{count} requests");
+                assert_eq!(hard.driver.in_flight(), count as usize);
+                assert_eq!(end_all(&mut hard, &mut replies, &port), count as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn a_flush_that_a_source_gives_is_sent_in_the_same_turn() {
+        let mut hard = hard(&Arc::new(Fences::new(1)));
+        let (mut replies, port) = attached();
+        let mut flush = Claim::new(Request::free(RqId::new(SubmitterId(0), 9, 0)));
+        let step = crate::request::FlushStep { preflush: true, ..Default::default() };
+        flush.fill(&mut Bio::flush(), step, Nanos::ZERO);
+        let mut source = Given(vec![flush, read(3)]);
+        hard.issue(Nanos::ZERO, &mut replies, &mut source, Silent);
+        assert_eq!(hard.driver.in_flight(), 2, "the device flush and the read");
+        assert_eq!(end_all(&mut hard, &mut replies, &port), 2);
     }
 
     #[test]

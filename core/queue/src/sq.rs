@@ -381,6 +381,8 @@ struct FromElevator<'a, S> {
 }
 
 impl<S: Sink> Source for FromElevator<'_, S> {
+    const GIVES_ALL: bool = false;
+
     fn holds(&self, most: usize) -> usize {
         self.elevator.len().min(most)
     }

@@ -69,6 +69,8 @@ pub(crate) struct Multi {
 struct Nothing;
 
 impl Source for Nothing {
+    const GIVES_ALL: bool = true;
+
     fn holds(&self, _: usize) -> usize {
         0
     }
@@ -397,9 +399,13 @@ impl Multi {
 
     pub(crate) fn wake_at(&self, now: Nanos) -> Option<Nanos> {
         let paused = self.paused > 0;
+        let hard = self.hard.wake_at(now, paused);
+        if !self.snapshot.scheduled {
+            // It has been forgotten what a scheduler had said.
+            return hard;
+        }
         let elevator = self.elevator_wake.filter(|_| !paused);
         let left = self.left_at.map(|at| at + PATIENCE_NS);
-        let hard = self.hard.wake_at(now, paused);
         Nanos::first_of(Nanos::first_of(hard, elevator), left)
     }
 }

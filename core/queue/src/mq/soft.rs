@@ -113,22 +113,17 @@ impl Soft {
     /// The first active context from `from` on, going round.
     #[inline]
     fn next_active(&self, from: usize) -> Option<usize> {
-        let words = self.active.len();
-        if words == 0 {
+        if self.active_count == 0 {
             return None;
         }
-        let (first, bit) = (from / 64 % words, from % 64);
-        let head = self.active[first] & (u64::MAX << bit);
-        if head != 0 {
-            return Some(first * 64 + head.trailing_zeros() as usize);
+        // No remainder is taken: a division costs more than the rest of a short look.
+        let mut index = if from / 64 < self.active.len() { from / 64 } else { 0 };
+        let mut bits = self.active[index] & (u64::MAX << (from % 64));
+        while bits == 0 {
+            index = if index + 1 < self.active.len() { index + 1 } else { 0 };
+            bits = self.active[index];
         }
-        for step in 1..=words {
-            let index = (first + step) % words;
-            if self.active[index] != 0 {
-                return Some(index * 64 + self.active[index].trailing_zeros() as usize);
-            }
-        }
-        None
+        Some(index * 64 + bits.trailing_zeros() as usize)
     }
 
     /// Empties the rings into the staged lists, merging on the way, because the lane cannot take
@@ -169,6 +164,8 @@ impl Soft {
 }
 
 impl Source for Soft {
+    const GIVES_ALL: bool = true;
+
     fn holds(&self, most: usize) -> usize {
         let mut held = 0;
         for (word, bits) in self.active.iter().enumerate() {
@@ -356,6 +353,19 @@ mod tests {
         assert!(sectors(&mut soft, 3).eq([1100, 200, 300]));
         assert!(sectors(&mut soft, 3).eq([400]));
         assert!(soft.is_empty());
+    }
+
+    #[test]
+    fn contexts_far_apart_take_turns_as_well_and_the_last_is_followed_by_the_first() {
+        let mut contexts = vec![&[][..]; 129];
+        (contexts[1], contexts[63], contexts[128]) = (&[10, 100], &[20, 200], &[30, 300]);
+        let mut soft = staged(&contexts);
+        for expected in [10, 20, 30, 100, 200, 300] {
+            // One a time, so that each look begins behind the one before.
+            assert_eq!(given(&mut soft, 1), [(expected, 8)]);
+        }
+        assert!(soft.is_empty());
+        assert_eq!(given(&mut soft, 1), []);
     }
 
     #[test]
