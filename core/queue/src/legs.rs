@@ -114,7 +114,7 @@ impl Legs {
 
     /// Sends a bio to a leg, or keeps it until that takes it. It ends in a later
     /// [`reap`](Legs::reap), never here.
-    #[inline]
+    #[inline(always)] // The bio stays in registers.
     pub fn send(&mut self, leg: usize, bio: Bio, now: Nanos) {
         let to = &mut self.legs[leg];
         // A bio that may not wait is not put behind those that do: the leg ends it.
@@ -157,6 +157,7 @@ impl Legs {
 
     /// Hands over every bio that has ended, with the number of its leg, and sends those that waited
     /// and can go on.
+    #[inline(always)] // An end stays in registers.
     pub fn reap(&mut self, now: Nanos, mut each: impl FnMut(usize, Completion)) {
         self.bell.doorbell().awake();
         // It ends: each round takes bios that were under way before.
@@ -206,12 +207,20 @@ impl Leg {
         }
     }
 
+    #[inline]
     fn send_waiting(&mut self, now: Nanos) {
+        if !self.waiting.is_empty() {
+            self.send_all_waiting(now);
+        }
+        self.submitter.flush_plug(now);
+    }
+
+    #[cold]
+    fn send_all_waiting(&mut self, now: Nanos) {
         while let Some(bio) = self.waiting.pop_front() {
             if !self.submit(bio, now) {
                 break;
             }
         }
-        self.submitter.flush_plug(now);
     }
 }

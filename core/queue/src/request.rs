@@ -268,6 +268,13 @@ impl Request {
         *carried.expect("a command in its slot")
     }
 
+    /// The memory of a read or write that is one bio; `None`: there are others in it, or it has
+    /// none.
+    #[inline]
+    pub fn lone_data(&mut self) -> Option<&mut Data> {
+        (self.rq.op.has_data() && self.merged.is_none()).then_some(&mut self.data)
+    }
+
     /// Calls `visit` with the memory of each bio, ascending by sector.
     #[inline]
     pub fn for_each_data(&mut self, mut visit: impl FnMut(&mut Data)) {
@@ -304,16 +311,17 @@ impl Request {
     }
 
     /// Takes lent memory back, which is the first so many of `lent`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_back(&mut self, pieces: usize, lent: &mut VecDeque<Data>) {
         if pieces == 1 && self.merged.is_none() {
             return self.data.put(lent.pop_front().expect("a piece of memory"));
         }
-        self.take_all_back(lent.drain(..pieces));
+        self.take_all_back(pieces, lent);
     }
 
     #[inline(never)]
-    fn take_all_back(&mut self, mut lent: impl Iterator<Item = Data>) {
+    fn take_all_back(&mut self, pieces: usize, lent: &mut VecDeque<Data>) {
+        let mut lent = lent.drain(..pieces);
         self.for_each_data(|data| {
             *data = lent.next().expect("a driver gives back all the memory it was lent");
         });

@@ -121,7 +121,7 @@ impl<T: Send> Producer<T> {
     ///
     /// # Errors
     /// The item, when every place is taken.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, item: T) -> Result<(), T> {
         if self.written.wrapping_sub(self.taken_seen) == self.cells.len() && !self.has_room() {
             return Err(item);

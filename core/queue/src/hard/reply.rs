@@ -44,12 +44,17 @@ impl Replies {
     pub(crate) fn push(&mut self, mut claim: RequestClaim, lane: u16, now: Nanos, sink: impl Sink) {
         lane_tells(sink, lane, now, || What::Ended { rq: claim.rq, status: claim.status });
         if claim.is_merged() {
-            claim.release_merged(|part| self.push_one(part));
+            self.push_merged(&mut claim);
         }
         self.push_one(claim);
     }
 
-    #[inline]
+    #[inline(never)]
+    fn push_merged(&mut self, claim: &mut RequestClaim) {
+        claim.release_merged(|part| self.push_one(part));
+    }
+
+    #[inline(always)] // A call saves and restores as many registers as the rest uses.
     fn push_one(&mut self, mut claim: RequestClaim) {
         claim.state = State::Complete;
         if claim.counted != Counted::NONE {

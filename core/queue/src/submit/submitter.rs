@@ -166,7 +166,7 @@ impl Submitter {
     ///
     /// # Errors
     /// As [`submit`](Submitter::submit), but never [`Refused::Capped`].
-    #[inline]
+    #[inline(always)]
     pub fn submit_paid(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
         self.submit_as::<true>(bio, now, Silent)
     }
@@ -493,21 +493,30 @@ impl Core {
         // them whole; what is being handed over is no longer in flight.
         let count = self.count_arrived(&arrived, now);
         self.stats.handing_over.set((self.ended.len() + count) as u64);
+        let (mut arrived, mut unsent) = (arrived, std::mem::take(&mut self.ended).into_iter());
         let mut ended = 0;
-        if !self.ended.is_empty() {
-            ended += self.hand_over_unsent(each);
-        }
-        for claim in arrived {
-            if claim.split == Request::WHOLE {
-                ended += 1;
-                each(self.take_apart(claim));
-            } else if let Some(completion) = self.take_part(claim, now, sink) {
-                ended += 1;
-                each(completion);
-            } else {
-                let left = self.stats.handing_over.read() - 1;
-                self.stats.handing_over.set(left);
-            }
+        // `each` is called in one place, so that what it does is not behind a call.
+        loop {
+            let completion = match unsent.next() {
+                Some(unsent) => {
+                    self.stats.errors.add(u64::from(!unsent.status.is_ok()));
+                    unsent
+                }
+                None => {
+                    let Some(claim) = arrived.next() else { break };
+                    if claim.split == Request::WHOLE {
+                        self.take_apart(claim)
+                    } else if let Some(completion) = self.take_part(claim, now, sink) {
+                        completion
+                    } else {
+                        let left = self.stats.handing_over.read() - 1;
+                        self.stats.handing_over.set(left);
+                        continue;
+                    }
+                }
+            };
+            ended += 1;
+            each(completion);
         }
         let left = ended - std::mem::take(&mut self.turned_away);
         if left > 0 && self.member.leave(left as u64, &self.shared.gate) {
@@ -515,18 +524,6 @@ impl Core {
         }
         self.stats.handing_over.set(0);
         ended
-    }
-
-    /// Those that never became a request.
-    #[cold]
-    fn hand_over_unsent(&mut self, each: &mut dyn FnMut(Completion)) -> usize {
-        let unsent = std::mem::take(&mut self.ended);
-        let count = unsent.len();
-        for completion in unsent {
-            self.stats.errors.add(u64::from(!completion.status.is_ok()));
-            each(completion);
-        }
-        count
     }
 
     /// Puts what came into the statistics and says how many there are.

@@ -1,12 +1,14 @@
 //! The plug of a submitter: where requests wait for the end of its pass, and neighbours merge.
 
-use weir_bio::{Bio, Flags, Nanos};
+use weir_bio::{Bio, Flags, Nanos, SubmitterId};
+use weir_ring::Producer;
 use weir_sched::merge::{Fit, fit};
 
 use super::Core;
 use crate::completion::Why;
 use crate::config::Spread;
 use crate::event::{Place, Sink, What, submitter_tells};
+use crate::lanes::Lanes;
 use crate::request::{Request, RequestClaim, State};
 use crate::shared::{Path, Shared};
 
@@ -191,21 +193,36 @@ impl Core {
             }
         };
         let touched = std::mem::take(&mut self.touched);
-        if touched == 0 {
+        if self.way == Way::Ring {
+            if touched != 0 {
+                show(&mut self.rings[0], self.id, &mq.lanes, self.lane, now, sink);
+            }
             return;
         }
         for (index, ring) in self.rings.iter_mut().enumerate() {
-            if touched & 1 << (index % 64) == 0 {
-                continue;
-            }
-            let requests = if S::LISTENS { ring.unpublished() as u32 } else { 0 };
-            submitter_tells(sink, self.id, now, || What::Unplugged { requests });
-            if ring.publish() {
+            if touched & 1 << (index % 64) != 0 {
                 let lane = if mq.spread == Spread::RoundRobin { index } else { self.lane };
-                let woke = mq.lanes.kick(lane, usize::from(self.id.0));
-                let to = Place::Lane(lane as u16);
-                submitter_tells(sink, self.id, now, || What::Doorbell { to, woke });
+                show(ring, self.id, &mq.lanes, lane, now, sink);
             }
         }
+    }
+}
+
+/// Shows a lane all that its ring holds.
+#[inline(always)]
+fn show<S: Sink>(
+    ring: &mut Producer<RequestClaim>,
+    id: SubmitterId,
+    lanes: &Lanes,
+    lane: usize,
+    now: Nanos,
+    sink: S,
+) {
+    let requests = if S::LISTENS { ring.unpublished() as u32 } else { 0 };
+    submitter_tells(sink, id, now, || What::Unplugged { requests });
+    if ring.publish() {
+        let woke = lanes.kick(lane, usize::from(id.0));
+        let to = Place::Lane(lane as u16);
+        submitter_tells(sink, id, now, || What::Doorbell { to, woke });
     }
 }
