@@ -200,7 +200,7 @@ struct LayoutRoute {
 }
 
 impl Route for LayoutRoute {
-    #[inline]
+    #[inline(always)]
     fn front(&mut self, _rq: &Rq, sector: u64, sectors: u32) -> Piece {
         self.layout.front(sector, sectors)
     }
@@ -233,7 +233,7 @@ impl DriverQueue for MappedQueue {
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
         let MappedQueue { outgoing, faults, .. } = self;
-        outgoing.reap_seeing(now, |leg, end, rq| {
+        outgoing.reap_seeing(now, done, |leg, end, rq| {
             if !end.status.is_ok() {
                 faults.count(leg, end.status, rq.flags);
             }

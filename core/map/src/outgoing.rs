@@ -11,7 +11,7 @@ use crate::layout::{ERROR, Piece, ZERO};
 
 /// Where the pieces of a request go.
 pub trait Route {
-    /// The longest beginning of a range of the request that is one bio of one leg.
+    /// The longest beginning of a range that is one bio of one leg; asked again if it is not all.
     fn front(&mut self, rq: &Rq, sector: u64, sectors: u32) -> Piece;
 
     /// The same for a request without memory, as a discard is: all of its bios.
@@ -71,15 +71,18 @@ struct Entry {
     status: Status,
     is_out: bool,
     rq: Rq,
-    /// The memory of its first bio, once that has ended.
-    first: Data,
-    /// All that a request of one bio needs not. Kept for the next.
-    more: More,
+    /// All that a request of one bio needs not, out of the way of those. Kept for the next.
+    more: Box<More>,
 }
 
-/// What is known of the bios behind the first, in their order.
+const _: () = assert!(size_of::<Entry>() <= 64, "requests of one bio are a line of memory each");
+
+/// What has to be known where there are several bios, or the one is kept.
 #[derive(Default)]
 struct More {
+    /// The memory of the first, once that has ended.
+    first: Data,
+    /// Those behind it, in their order.
     bios: Vec<Later>,
     /// How many bios each piece of lent memory became; empty where each became one.
     cuts: Vec<u32>,
@@ -135,6 +138,7 @@ impl Outgoing {
     }
 
     /// Takes all requests of a batch and sends their bios.
+    #[inline]
     pub fn submit(&mut self, batch: &mut Batch<'_>, route: &mut impl Route, now: Nanos) {
         let mut ended = false;
         batch.take_all(|tag, request| ended |= self.send(tag, request, route, now));
@@ -145,7 +149,36 @@ impl Outgoing {
 
     /// Sends the bios of a request and says whether none or some went to no leg: then there is
     /// something for the next reap, for which the lane has to be [woken](Outgoing::wake).
+    #[inline(always)] // What is built for a bio stays in registers.
     pub fn send(
+        &mut self,
+        tag: Tag,
+        request: &mut Request,
+        route: &mut impl Route,
+        now: Nanos,
+    ) -> bool {
+        let rq = *request.rq();
+        let Some(data) = request.lone_data().filter(|_| route.hold(&rq).is_none()) else {
+            return self.send_pieces(tag, request, route, now);
+        };
+        let Piece { leg, sector, sectors } = route.front(&rq, rq.sector, rq.sectors);
+        if sectors != rq.sectors || leg >= ERROR {
+            return self.send_pieces(tag, request, route, now);
+        }
+        // Nearly all are one bio, and go to one leg as they are.
+        let Rq { op, group, ioprio, hint, .. } = rq;
+        let flags = rq.flags | self.flags;
+        let entry = self.table.begin(tag, Rq { flags, ..rq });
+        (entry.left, entry.bios) = (1, 1);
+        let (cookie, data) = (cookie(tag, 0), std::mem::take(data));
+        let bio = Bio { sector, sectors, op, flags, ioprio, hint, group, cookie, data };
+        self.legs.send(leg, bio, now);
+        false
+    }
+
+    /// The same for what is not simply one bio for one leg.
+    #[inline(never)]
+    fn send_pieces(
         &mut self,
         tag: Tag,
         request: &mut Request,
@@ -224,30 +257,40 @@ impl Outgoing {
 
     /// Takes what has ended below and answers the requests whose last bio that was.
     pub fn reap(&mut self, now: Nanos, done: &mut Done) {
-        self.reap_with(now, |_, end| Some(end));
+        self.reap_with(now, done, |_, end| Some(end));
         self.answer(done);
     }
 
-    /// Takes what has ended below; `see` is shown each end with its leg and its request.
-    pub fn reap_seeing(&mut self, now: Nanos, mut see: impl FnMut(usize, &Completion, &Rq)) {
+    /// Takes what has ended below; `see` is shown each end with its leg and its request. Requests
+    /// of one bio are answered, the others by [`answer`](Outgoing::answer).
+    #[inline(always)]
+    pub fn reap_seeing(
+        &mut self,
+        now: Nanos,
+        done: &mut Done,
+        mut see: impl FnMut(usize, &Completion, &Rq),
+    ) {
         let Outgoing { legs, table, .. } = self;
         legs.reap(now, |leg, end| {
             see(leg, &end, &table.entries[tag_of(end.cookie)].rq);
-            table.end(end.cookie, end.status, end.data);
+            table.end_or_answer(end.cookie, end.status, end.data, done);
         });
     }
 
     /// Takes what has ended below: what `judge` gives back has, and what it keeps is still under
     /// way for its request, until it is sent [again](Outgoing::resend) or [ended](Outgoing::end).
+    /// Requests of one bio are answered, the others by [`answer`](Outgoing::answer).
+    #[inline(always)]
     pub fn reap_with(
         &mut self,
         now: Nanos,
+        done: &mut Done,
         mut judge: impl FnMut(usize, Completion) -> Option<Completion>,
     ) {
         let Outgoing { legs, table, .. } = self;
         legs.reap(now, |leg, end| {
             if let Some(Completion { cookie, status, data, .. }) = judge(leg, end) {
-                table.end(cookie, status, data);
+                table.end_or_answer(cookie, status, data, done);
             }
         });
     }
@@ -416,8 +459,7 @@ impl EntryTable {
             status: Status::Ok,
             is_out: false,
             rq: NOTHING,
-            first: Data::None,
-            more: More::default(),
+            more: Box::default(),
         };
         let entries = (0..depth).map(entry).collect();
         EntryTable { entries, ended: Vec::new(), in_flight: 0, lent: Vec::new() }
@@ -433,7 +475,23 @@ impl EntryTable {
         entry
     }
 
-    #[inline]
+    /// Ends a bio, and answers a request that had no other.
+    #[inline(always)]
+    fn end_or_answer(&mut self, cookie: u64, status: Status, data: Data, done: &mut Done) {
+        let entry = &mut self.entries[tag_of(cookie)];
+        if entry.bios != 1 {
+            return self.end(cookie, status, data);
+        }
+        debug_assert!(entry.is_out && entry.left == 1, "a request ends twice");
+        entry.is_out = false;
+        self.in_flight -= 1;
+        match entry.rq.op.has_data() {
+            true => done.push_one(entry.tag, status, data),
+            false => done.push(entry.tag, status),
+        }
+    }
+
+    #[inline(never)]
     fn end(&mut self, cookie: u64, status: Status, data: Data) {
         let number = tag_of(cookie);
         let entry = &mut self.entries[number];
@@ -443,7 +501,7 @@ impl EntryTable {
             entry.status = status;
         }
         match (cookie as u32).checked_sub(1) {
-            None => entry.first.put(data),
+            None => entry.more.first.put(data),
             Some(later) => entry.more.bios[later as usize].data = data,
         }
         entry.left -= 1;
@@ -474,7 +532,7 @@ impl EntryTable {
             *in_flight -= 1;
             match entry.more.bios.is_empty() && entry.status != Status::Timeout {
                 true if entry.rq.op.has_data() => {
-                    done.push_one(entry.tag, entry.status, std::mem::take(&mut entry.first));
+                    done.push_one(entry.tag, entry.status, std::mem::take(&mut entry.more.first));
                 }
                 true => done.push(entry.tag, entry.status),
                 false => {
@@ -506,12 +564,12 @@ impl Entry {
     /// Its memory in the pieces in which it was lent.
     #[inline(never)]
     fn give_back(&mut self, lent: &mut Vec<Data>) {
-        let More { bios, cuts } = &mut self.more;
+        let More { first, bios, cuts } = &mut *self.more;
         if !self.rq.op.has_data() {
             return bios.clear();
         }
-        let mut data = std::iter::once(std::mem::take(&mut self.first))
-            .chain(bios.drain(..).map(|later| later.data));
+        let mut data =
+            std::iter::once(std::mem::take(first)).chain(bios.drain(..).map(|later| later.data));
         if cuts.is_empty() {
             lent.extend(data.by_ref());
         }

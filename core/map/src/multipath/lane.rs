@@ -256,7 +256,7 @@ struct OnePath<'a> {
 }
 
 impl Route for OnePath<'_> {
-    #[inline]
+    #[inline(always)]
     fn front(&mut self, _rq: &Rq, sector: u64, sectors: u32) -> Piece {
         self.view.started(self.path, u64::from(sectors) * SECTOR);
         Piece { leg: self.path, sector, sectors }
@@ -314,7 +314,7 @@ impl DriverQueue for LaneQueue {
     fn reap(&mut self, now: Nanos, done: &mut Done) {
         self.view.follow(&self.shared);
         let LaneQueue { outgoing, view, failed, chores, .. } = self;
-        outgoing.reap_with(now, |path, end| {
+        outgoing.reap_with(now, done, |path, end| {
             if end.cookie == checks::READ {
                 let chores = chores.as_mut().expect("lane 0 alone sends checks");
                 chores.checks.read_ended(path, end.status);

@@ -170,7 +170,7 @@ impl View {
     }
 
     /// The path for a request. `None`: there is none, or I/O waits.
-    #[inline]
+    #[inline(always)]
     pub(super) fn choose(&mut self, load: Load, shared: &Shared, now: Nanos) -> Option<usize> {
         if !self.probation.is_empty()
             && let Some(path) = self.choose_probe(shared, now)
