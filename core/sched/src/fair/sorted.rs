@@ -122,8 +122,8 @@ mod tests {
                 true => sorted.insert(key),
                 false => {
                     tree.remove(&key);
-                    // Near ones mostly stay where the old one is.
-                    let other = key + 1 + prng.below(8);
+                    // Near ones mostly stay where the old one is, and some go back past others.
+                    let other = (key + prng.below(17)).saturating_sub(8);
                     match tree.insert(other) {
                         true => sorted.replace(key, other),
                         false => sorted.remove(key),

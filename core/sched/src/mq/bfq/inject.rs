@@ -344,6 +344,24 @@ mod tests {
     }
 
     #[test]
+    fn a_measurement_is_over_with_its_request_and_the_next_begins_anew() {
+        let limits = weir_bio::Limits::default();
+        let setup =
+            crate::Setup { limits, nr_requests: 64, hard_queues: 1, nomerges: 0, compat: "" };
+        let mut bfq = Bfq::new(&setup);
+        let id = bfq.own_queue(SubmitterId(0), weir_bio::IoPrio::NONE, Nanos(0));
+        let awaited = Some((SchedTag(3), 0));
+        bfq.sample = Sample { arrived: None, awaited, injected: true };
+        bfq.end_sample(id, 1, Nanos(40));
+        assert_eq!(bfq.queue(id).injection.baseline, 40);
+        assert!(!bfq.sample.is_awaiting() && !bfq.sample.injected);
+        // Its tag is another request's now, which was faster and measures nothing.
+        assert!(!bfq.sample.awaits(SchedTag(3)));
+        bfq.end_sample(id, 1, Nanos(45));
+        assert_eq!(bfq.queue(id).injection.baseline, 40);
+    }
+
+    #[test]
     fn nothing_is_measured_beside_others_before_a_baseline_nor_right_after_a_decrease() {
         let table = [
             (known(1, 0), 0, false, 10 * MS, true),

@@ -148,11 +148,20 @@ fn a_slot_charged_for_its_time_has_a_budget_that_covers_it() {
     rig.dispatch();
     rig.entity(1).budget = 4000;
     let id = rig.id(1);
+    let leaf = rig.bfq.queue(id).entity;
+    let virtual_time = |rig: &Rig| rig.bfq.forest.tree(leaf).v;
+    let before = virtual_time(&rig);
     rig.bfq.charge_time(id, 125 * MS / 2);
     let entity = rig.entity(1);
     assert_eq!((entity.budget, entity.service), (8192, 8192));
-    rig.bfq.charge_time(id, 125 * MS / 4);
-    assert_eq!(rig.entity(1).service, 8192, "less than it received already");
+    let charged = virtual_time(&rig);
+    assert!(charged > before, "time has passed in its tree");
+    for less in [125 * MS / 2, 125 * MS / 4, 0] {
+        rig.bfq.charge_time(id, less);
+        let entity = rig.entity(1);
+        assert_eq!((entity.budget, entity.service), (8192, 8192), "it received as much already");
+        assert_eq!(virtual_time(&rig), charged);
+    }
 }
 
 #[test]

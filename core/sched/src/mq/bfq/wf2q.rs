@@ -446,6 +446,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_group_has_the_budget_of_its_best_child_when_that_is_changed() {
+        let mut forest = Forest::new();
+        let upper = group(&mut forest, LevelId::ROOT, 100);
+        let lower = group(&mut forest, upper, 100);
+        let leaf = leaf(&mut forest, 0, lower, 40);
+        let groups = [upper, lower].map(|level| forest.levels[level.index()].entity.unwrap());
+        for budget in [500, 9000] {
+            forest.set_budget(leaf, budget);
+            assert_eq!(groups.map(|group| forest[group].budget), [budget; 2]);
+        }
+    }
+
     /// A light leaf waits while a heavy one is served, is served, and returns.
     #[test]
     fn what_returns_in_time_is_owed_what_it_was_owed_and_no_more_than_a_budget() {

@@ -578,6 +578,24 @@ fn a_lone_queue_keeps_the_device_beyond_its_slice_while_its_last_requests_are_un
 }
 
 #[test]
+fn a_queue_with_nothing_in_flight_that_is_waited_for_no_more_goes() {
+    for its_slice_is_over in [true, false] {
+        let mut rig = Rig::new();
+        rig.set("group_idle", "0");
+        rig.insert(rq(1, 1000));
+        rig.turn(MS);
+        rig.insert(Rq { group: GroupId(7), ..rq(2, 90_000_000) });
+        assert_eq!(rig.dispatch(), None, "it is waited for, and idled for");
+        assert!(rig.cfq.should_idle(rig.queue_of(1)));
+        match its_slice_is_over {
+            true => rig.cfq.queue_mut(rig.queue_of(1)).slot.ends_at = rig.now,
+            false => rig.cfq.idle_until = None,
+        }
+        assert_eq!(rig.serve(), Some(2), "its slice is over: {its_slice_is_over}");
+    }
+}
+
+#[test]
 fn a_deep_queue_that_jumps_is_waited_for_no_more_in_the_first_half_of_its_slice() {
     // When the first request was answered, ms ago; whether it jumps; whether another is served.
     for (answered, jumps, served) in [
