@@ -380,3 +380,56 @@ impl Scheduler for Gone {
         0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wakes at a moment between two microseconds, and at the last of all.
+    struct Sleeper(u64);
+
+    impl Scheduler for Sleeper {
+        fn name(&self) -> &'static str {
+            "sleeper"
+        }
+
+        fn merge(&mut self, _bio: &Rq, _now: Nanos) -> Merge {
+            Merge::No
+        }
+
+        fn insert(&mut self, _rq: Rq, _now: Nanos, _absorbed: &mut Absorbed) {}
+
+        fn dispatch(&mut self, _hard_queue: u16, _now: Nanos) -> Option<Rq> {
+            None
+        }
+
+        fn staged(&self) -> usize {
+            0
+        }
+
+        fn wake_at(&self) -> Option<Nanos> {
+            Some(Nanos(self.0))
+        }
+    }
+
+    struct NoTape;
+
+    impl Tape for NoTape {
+        fn keep(&mut self, _noted: Noted) {}
+
+        fn publish(&mut self) {}
+
+        fn cut(&mut self, _why: Cut) {}
+    }
+
+    #[test]
+    fn a_moment_between_two_microseconds_comes_with_the_later_one() {
+        let (limits, nr_requests, hard_queues) = (Limits::default(), 1, 1);
+        let setup = Setup { limits, nr_requests, hard_queues, nomerges: 0, compat: "" };
+        for (at, expected) in [(1_000, 1_000), (1_001, 2_000), (u64::MAX, u64::MAX)] {
+            let inner = Box::new(Sleeper(at));
+            let recorder = Recorder::new(inner, &setup, NoTape, Nanos::ZERO);
+            assert_eq!(recorder.wake_at(), Some(Nanos(expected)), "{at}");
+        }
+    }
+}
