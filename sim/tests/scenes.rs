@@ -103,7 +103,7 @@ fn a_third_of_the_points_of_the_icpe_table_and_none_of_the_illumos_issue_is_pred
     assert!(3 * icpe.0 >= icpe.1, "{icpe:?}");
     let linux = predicted(scene::find("linux-outcomes").expect("a scene"));
     assert_eq!(linux.0, linux.1, "nothing is fitted there");
-    assert_eq!(predicted(scene::find("suse-dd32").expect("a scene")), (8, 11));
+    assert_eq!(predicted(scene::find("suse-dd32").expect("a scene")), (2, 11));
 }
 
 #[test]

@@ -75,6 +75,16 @@ fn what_a_file_states_comes_to_a_host() {
 }
 
 #[test]
+fn the_single_queue_is_one_by_default_whatever_the_number_of_processors() {
+    let mut custom = Custom::parse("[process.a]\nios = 3\n", "a.toml").expect("a host");
+    custom.set("queue.mode=sq").expect("a mode");
+    custom.set("queue.scheduler=noop").expect("a scheduler");
+    let case = custom.cases(1).expect("a case").remove(0);
+    assert_eq!(case.host.config.queues, 1);
+    assert!(case.run().is_ok_and(|outcome| outcome.requests == 3));
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_file_and_line() {
     let line = |from: &str, to: &str| {
         assert!(TEXT.contains(from), "{from}");
