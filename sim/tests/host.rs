@@ -412,3 +412,20 @@ fn neighbours_merge_in_the_single_queue_and_a_full_pool_is_waited_for() {
     assert!(few.ios.abs_diff(apart.ios) <= 4, "{few:?}");
     assert!(few.latency_ns() < all / 4.0, "{few:?} {all}");
 }
+
+#[test]
+fn what_is_under_way_ends_however_long_it_takes() {
+    let one = Processes::new("readers", 1, Habit::default(), job(Direction::Read));
+    let mut thinker = on_a_slow_disk(vec![one.clone()]);
+    thinker.processes[0].habit.think = 1_000_000 * MS;
+    let mut slow = on_a_slow_disk(vec![one]);
+    slow.disk = Spec::parse("[fixed]\nlatency = \"1000s\"").expect("a disk");
+    for mut spec in [thinker, slow] {
+        spec.config.timeout_ns = 0;
+        let (figures, ios) = simulate(spec.clone(), 0, MS).expect("a host");
+        assert_eq!((figures.ios, ios), (0, 1));
+        spec.processes[0].ios = Some(1);
+        let why = simulate_to_the_end(spec, MS).expect_err("it takes longer").to_string();
+        assert_eq!(why, "1 processes have not finished after 1000000 ns");
+    }
+}
