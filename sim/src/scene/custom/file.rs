@@ -28,7 +28,8 @@ pub(super) fn read(text: &str, file: &str) -> Result<Custom, SceneError> {
 }
 
 fn line_of(text: &str, at: usize) -> usize {
-    text[..at.min(text.len())].matches('\n').count() + 1
+    let before = &text.as_bytes()[..at.min(text.len())];
+    before.iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
 impl Reader<'_> {
@@ -41,9 +42,14 @@ impl Reader<'_> {
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
+            let name = key.get_ref();
+            // A path is split at its dots: ["disk.model"] is not [disk.model].
+            if name.contains('.') {
+                return Err(self.error(key.span().start, &format!("{name:?}: a name has no dot")));
+            }
             let path = match prefix {
-                "" => key.get_ref().to_string(),
-                prefix => format!("{prefix}.{}", key.get_ref()),
+                "" => name.to_string(),
+                prefix => format!("{prefix}.{name}"),
             };
             self.entry(&path, key.span().start, value)?;
         }

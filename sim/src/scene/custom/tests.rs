@@ -123,6 +123,16 @@ fn what_cannot_be_is_refused_with_file_and_line() {
 }
 
 #[test]
+fn a_name_with_a_dot_in_it_is_no_path() {
+    let model = why("[\"disk.model\"]\nfixed = {}\n[process.a]\n");
+    assert_eq!(model, "host.toml:1: \"disk.model\": a name has no dot");
+    let nested = why("disk = {}\n\"disk.model\" = { fixed = {} }\n[process.a]\n");
+    assert_eq!(nested, "host.toml:2: \"disk.model\": a name has no dot");
+    let process = why("[process.a]\n[\"process.a\"]\n");
+    assert_eq!(process, "host.toml:2: \"process.a\": a name has no dot");
+}
+
+#[test]
 fn what_is_set_is_held_against_the_same_bounds_as_what_is_in_the_file() {
     let mut custom = Custom::parse(TEXT, "host.toml").expect("a host");
     let mut why = |text: &str| custom.set(text).expect_err(text).to_string();
