@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use weir_sim_disk::Spec;
 
-use super::settings::Setting;
+use super::settings::{Setting, VALUES_MAX};
 use super::{Case, SceneError, Span};
 
 mod build;
@@ -17,8 +17,8 @@ mod table;
 
 pub use table::SETTINGS;
 
-/// Cases of a file at most.
-const CASES_MAX: usize = 4096;
+/// Cases of a file at most: as many as one list has values.
+const CASES_MAX: usize = VALUES_MAX;
 
 /// A host as a file describes it.
 #[derive(Clone, Debug)]

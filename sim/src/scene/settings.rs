@@ -4,6 +4,9 @@ use weir_bio::units::{parse_size, parse_time_ns};
 
 use super::SceneError;
 
+/// Values of one setting at most.
+pub(super) const VALUES_MAX: usize = 4096;
+
 /// One thing that can be set.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -107,6 +110,10 @@ impl Setting {
     pub(super) fn check_all(&self, name: &str, words: &[String]) -> Result<(), String> {
         if words.is_empty() {
             return Err(format!("{name} has no value"));
+        }
+        // The search for doubles takes the square of it.
+        if words.len() > VALUES_MAX {
+            return Err(format!("{name} has {} values, more than {VALUES_MAX}", words.len()));
         }
         for (at, word) in words.iter().enumerate() {
             self.check_one(name, word)?;

@@ -133,6 +133,18 @@ fn a_name_with_a_dot_in_it_is_no_path() {
 }
 
 #[test]
+fn a_list_has_at_most_as_many_values_as_there_may_be_cases() {
+    let mut custom = Custom::parse("[process.a]\n", "a.toml").expect("a host");
+    let list = |count: u64| {
+        let values: Vec<String> = (0..count).map(|ns| format!("{ns}ns")).collect();
+        format!("process.a.think={}", values.join(","))
+    };
+    custom.set(&list(4096)).expect("as many as there may be");
+    let why = custom.set(&list(4097)).expect_err("one more").to_string();
+    assert_eq!(why, "process.a.think has 4097 values, more than 4096");
+}
+
+#[test]
 fn what_is_set_is_held_against_the_same_bounds_as_what_is_in_the_file() {
     let mut custom = Custom::parse(TEXT, "host.toml").expect("a host");
     let mut why = |text: &str| custom.set(text).expect_err(text).to_string();
