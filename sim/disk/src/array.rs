@@ -58,7 +58,14 @@ impl Array {
     pub(crate) fn check(&self) -> Result<(), String> {
         read::between("ports", self.ports.into(), 1, 1_024)?;
         read::between("hit_percent", self.hit_percent.into(), 0, 100)?;
-        read::between("behind", self.behind.into(), 1, 65_536)
+        read::between("behind", self.behind.into(), 1, 65_536)?;
+        read::times([
+            ("hit_engine", self.hit_engine),
+            ("miss_engine", self.miss_engine),
+            ("write_engine", self.write_engine.unwrap_or(0)),
+            ("hit_latency", self.hit_latency),
+            ("miss_latency", self.miss_latency),
+        ])
     }
 }
 

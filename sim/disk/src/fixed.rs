@@ -50,7 +50,13 @@ impl Default for Fixed {
 
 impl Fixed {
     pub(crate) fn check(&self) -> Result<(), String> {
-        read::between("units", u64::from(self.units), 1, 65_536)
+        read::between("units", u64::from(self.units), 1, 65_536)?;
+        read::times([
+            ("latency", self.latency),
+            ("write_latency", self.write_latency.unwrap_or(0)),
+            ("spread", self.spread),
+            ("jump", self.jump),
+        ])
     }
 }
 

@@ -101,6 +101,17 @@ impl Hdd {
         read::between("rpm", self.rpm, 1_000, 100_000)?;
         read::between("heads", self.heads, 1, 64)?;
         read::between("depth", self.depth as u64, 1, 1_024)?;
+        read::times([
+            ("seek_base", self.seek_base),
+            ("seek_root", self.seek_root),
+            ("seek_linear", self.seek_linear),
+            ("settle", self.settle),
+            ("head_switch", self.head_switch),
+            ("track_skew", self.track_skew),
+            ("cylinder_skew", self.cylinder_skew),
+            ("overhead", self.overhead),
+            ("patience", self.patience),
+        ])?;
         read::between("number of zones", self.zones.len() as u64, 1, 64)?;
         for zone in &self.zones {
             read::between("cylinders", zone.cylinders, 1, 1 << 32)?;

@@ -18,6 +18,15 @@ pub(crate) fn size<'a, D: Deserializer<'a>>(from: D) -> Result<u64, D::Error> {
     parse_size(&String::deserialize(from)?).map_err(Error::custom)
 }
 
+/// The longest time of a disk, ns: a thousand seconds. Sums of a command's times stay far below
+/// 2^64.
+const TIME_MAX: u64 = 1_000_000_000_000;
+
+/// Whether each time is within its bound; a sentence with the first that is not.
+pub(crate) fn times<const N: usize>(times: [(&str, u64); N]) -> Result<(), String> {
+    times.into_iter().try_for_each(|(name, ns)| between(name, ns, 0, TIME_MAX))
+}
+
 /// Whether a value is within its bounds; a sentence if not.
 pub(crate) fn between(name: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
     match (least..=most).contains(&value) {

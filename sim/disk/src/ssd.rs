@@ -101,7 +101,16 @@ impl Ssd {
         read::between("planes", self.planes.into(), 1, 16)?;
         read::between("page", self.page, SECTOR, 1 << 20)?;
         read::between("pages", self.pages, 1, 1 << 20)?;
-        read::between("valid_percent", self.valid_percent, 0, 95)
+        read::between("valid_percent", self.valid_percent, 0, 95)?;
+        read::times([
+            ("read", self.read),
+            ("read_spread", self.read_spread),
+            ("program", self.program),
+            ("erase", self.erase),
+            ("suspend", self.suspend.unwrap_or(0)),
+            ("command", self.command),
+            ("overhead", self.overhead),
+        ])
     }
 }
 
