@@ -364,6 +364,7 @@ impl Host {
     }
 
     fn sleep(&mut self, cpu: usize, process: usize) {
+        self.look_for_end(process);
         if self.processes[process].told {
             return;
         }

@@ -505,7 +505,13 @@ impl Host {
             self.latency += latency;
             tally.count(one.bytes, latency);
         }
-        self.unfinished -= usize::from(self.processes[process].finish(now));
+        self.processes[process].back_at = now;
+        self.look_for_end(process);
+    }
+
+    /// A process may have finished.
+    pub(crate) fn look_for_end(&mut self, process: usize) {
+        self.unfinished -= usize::from(self.processes[process].finish());
     }
 }
 

@@ -138,6 +138,8 @@ pub(crate) struct Process {
     finite: bool,
     /// It asks for nothing any more.
     done: bool,
+    /// When it last had back what had ended.
+    pub(crate) back_at: Nanos,
     finished: Option<Nanos>,
 }
 
@@ -174,6 +176,7 @@ impl Process {
             began: begins_at,
             finite: alike.are_finite(),
             done: false,
+            back_at: begins_at,
             finished: None,
         }
     }
@@ -190,11 +193,12 @@ impl Process {
             || !self.returned.is_empty()
     }
 
-    /// It has back what had ended: if that was its last, it has finished. Whether it has now.
-    pub(crate) fn finish(&mut self, now: Nanos) -> bool {
+    /// If it has back the last of what it asks for, it has finished with that. Whether it is found
+    /// to have now: a process that pauses knows only after its pause that there is nothing more.
+    pub(crate) fn finish(&mut self) -> bool {
         let finishes = self.finite && self.done && self.finished.is_none() && !self.is_busy();
         if finishes {
-            self.finished = Some(now);
+            self.finished = Some(self.back_at);
         }
         finishes
     }
@@ -219,6 +223,7 @@ impl Process {
     /// Makes up what there is room for, as much as goes together; how much.
     pub(crate) fn make(&mut self, now: Nanos) -> usize {
         self.waits_until = None;
+        self.done |= self.left == 0;
         if self.pauses_until > now && !self.done {
             self.waits_until = Some(self.pauses_until);
             return 0;

@@ -429,3 +429,31 @@ fn what_is_under_way_ends_however_long_it_takes() {
         assert_eq!(why, "1 processes have not finished after 1000000 ns");
     }
 }
+
+#[test]
+fn a_process_that_pauses_after_its_last_io_has_finished_with_that() {
+    // Its slice is used up when it has handed in, and the other is ready.
+    let habit = Habit { think: 10 * MS, pause: 5 * MS, ..Habit::default() };
+    let sized = Job {
+        access: Access::Sequential,
+        size: Some(Amount::Bytes(5 << 12)),
+        time_based: false,
+        ..job(Direction::Write)
+    };
+    let counted =
+        Processes { ios: Some(5), ..Processes::new("some", 2, habit, job(Direction::Read)) };
+    let bytes = Processes::new("some", 2, habit, sized);
+    // A count is known to be full at once, what a job has moved only after the pause.
+    for (kind, knows) in [(counted, 0), (bytes, 5 * MS)] {
+        let mut spec = on_a_slow_disk(vec![kind]);
+        (spec.profile.machine.sockets, spec.profile.machine.cores) = (1, 1);
+        spec.config.queues = 1;
+        let (figures, _) = simulate_to_the_end(spec, 1_000 * MS).expect("both finish");
+        let kind = figures.kind("some");
+        assert_eq!(kind.each.iter().map(|one| one.ios).collect::<Vec<_>>(), [5, 5]);
+        // Five rounds of two thoughts, and four pauses between them.
+        let last = kind.all.finished.expect("an end").0;
+        assert!((120 * MS..121 * MS).contains(&last), "{last}");
+        assert!(figures.ns.abs_diff(last + knows) < MS / 10, "{figures:?}");
+    }
+}
