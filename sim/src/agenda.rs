@@ -59,6 +59,8 @@ pub(crate) struct Agenda {
     heap: BinaryHeap<Reverse<Entry>>,
     next: u64,
     now: Nanos,
+    /// Up to where it was last asked to go.
+    until: Nanos,
 }
 
 impl Agenda {
@@ -74,6 +76,7 @@ impl Agenda {
 
     /// The next alarm; the clock goes on to it. `None` behind `until`, where the clock stops.
     pub(crate) fn take(&mut self, until: Nanos) -> Option<Alarm> {
+        self.until = until;
         match self.heap.peek() {
             Some(Reverse(entry)) if entry.at <= until => {}
             _ => {
@@ -86,9 +89,13 @@ impl Agenda {
         Some(alarm)
     }
 
-    /// Lets so much time pass at once, if nothing is to happen in it.
+    /// Lets so much time pass at once, if nothing is to happen in it and it ends within what was
+    /// last asked for.
     pub(crate) fn pass(&mut self, ns: u64) -> bool {
         let at = self.now + ns;
+        if at > self.until {
+            return false;
+        }
         if self.heap.peek().is_some_and(|Reverse(next)| next.at <= at) {
             return false;
         }
@@ -119,8 +126,13 @@ mod tests {
     #[test]
     fn time_passes_at_once_only_up_to_the_next_alarm() {
         let mut agenda = Agenda::default();
+        agenda.put(Nanos(1), Alarm::Disk(0));
         agenda.put(Nanos(10), Alarm::Disk(0));
-        assert!(agenda.pass(9) && !agenda.pass(1));
+        assert_eq!(agenda.take(Nanos(20)), Some(Alarm::Disk(0)));
+        assert!(agenda.pass(8) && !agenda.pass(1));
         assert_eq!(agenda.now(), Nanos(9));
+        assert_eq!(agenda.take(Nanos(20)), Some(Alarm::Disk(0)));
+        assert!(agenda.pass(10) && !agenda.pass(1), "no farther than it was asked to go");
+        assert_eq!(agenda.now(), Nanos(20));
     }
 }

@@ -70,6 +70,7 @@ pub(crate) enum Step {
 /// What a processor computes at the moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Running {
+    pub(crate) since: Nanos,
     pub(crate) until: Nanos,
     pub(crate) spent: Spent,
 }
@@ -116,15 +117,32 @@ impl Cpu {
 
     /// What it computes is put off, so that it can take an interrupt. `false`: not now.
     pub(crate) fn put_off(&mut self, now: Nanos, least: u64) -> bool {
-        let Some(Running { until, spent }) = self.running else { return !self.waits };
+        let Some(Running { since, until, spent }) = self.running else { return !self.waits };
         let rest = until.since(now);
         if self.holds > 0 || !self.taken.is_empty() || rest < least {
             return false;
         }
         self.running = None;
         self.epoch = self.epoch.wrapping_add(1);
-        *self.time.of(spent) -= rest;
+        *self.time.of(spent) += now.since(since);
         self.steps.push(Step::Run(rest, spent));
         true
+    }
+
+    /// What it computed until now is done, if it has ended.
+    pub(crate) fn settle(&mut self, now: Nanos) {
+        if let Some(Running { since, until, spent }) = self.running.take_if(|one| one.until <= now)
+        {
+            *self.time.of(spent) += until.since(since);
+        }
+    }
+
+    /// Its time until now, with what has passed of that which it computes.
+    pub(crate) fn time(&self, now: Nanos) -> CpuTime {
+        let mut time = self.time;
+        if let Some(Running { since, spent, .. }) = self.running {
+            *time.of(spent) += now.since(since);
+        }
+        time
     }
 }

@@ -80,15 +80,21 @@ impl Host {
         if ns == 0 {
             return true;
         }
-        let at = &mut self.cpus[cpu];
-        *at.time.of(spent) += ns;
         if self.agenda.pass(ns) {
+            *self.cpus[cpu].time.of(spent) += ns;
             return true;
         }
-        let until = self.agenda.now() + ns;
-        at.running = Some(Running { until, spent });
-        self.agenda.put(until, Alarm::Cpu { cpu, epoch: at.epoch });
+        self.run_on(cpu, ns, spent);
         false
+    }
+
+    /// Computes for so long from now on; that counts as it passes.
+    fn run_on(&mut self, cpu: usize, ns: u64, spent: Spent) {
+        let since = self.agenda.now();
+        let until = since + ns;
+        let at = &mut self.cpus[cpu];
+        at.running = Some(Running { since, until, spent });
+        self.agenda.put(until, Alarm::Cpu { cpu, epoch: at.epoch });
     }
 
     fn try_take(&mut self, cpu: usize, lock: usize) -> Option<Grant> {
@@ -125,11 +131,8 @@ impl Host {
         let ns = self.hand_over(next, grant);
         let at = &mut self.cpus[next];
         at.waits = false;
-        at.time.system += ns;
         at.holds += 1;
-        let until = now + ns;
-        at.running = Some(Running { until, spent: Spent::System });
-        self.agenda.put(until, Alarm::Cpu { cpu: next, epoch: at.epoch });
+        self.run_on(next, ns, Spent::System);
     }
 
     /// A lane has something for its processor.

@@ -345,8 +345,8 @@ impl Host {
                 host.hear(alarm);
             }
         });
-        // What a processor was at when the time was up may have gone on for some microseconds.
-        Figures { ns, ..figures }
+        debug_assert_eq!(figures.ns, ns, "the clock stops at the bound");
+        figures
     }
 
     /// Lets time pass until the processes that finish by themselves have; the figures of it.
@@ -410,11 +410,12 @@ impl Host {
     }
 
     fn time(&self) -> CpuTime {
-        let spin = self.locks.iter().map(|lock| lock.spun).sum();
-        self.cpus.iter().fold(CpuTime { spin, ..CpuTime::default() }, |sum, cpu| CpuTime {
-            user: sum.user + cpu.time.user,
-            system: sum.system + cpu.time.system,
-            lost: sum.lost + cpu.time.lost,
+        let (now, spin) = (self.agenda.now(), self.locks.iter().map(|lock| lock.spun).sum());
+        let each = self.cpus.iter().map(|cpu| cpu.time(now));
+        each.fold(CpuTime { spin, ..CpuTime::default() }, |sum, time| CpuTime {
+            user: sum.user + time.user,
+            system: sum.system + time.system,
+            lost: sum.lost + time.lost,
             ..sum
         })
     }
@@ -424,7 +425,7 @@ impl Host {
             Alarm::Cpu { cpu, epoch } => {
                 let at = &mut self.cpus[cpu];
                 if at.epoch == epoch {
-                    at.running = at.running.filter(|running| running.until > self.agenda.now());
+                    at.settle(self.agenda.now());
                     self.drive(cpu);
                 }
             }

@@ -4,7 +4,8 @@ use weir_bio::{Class, IoPrio};
 use weir_load::{Access, Amount, Direction, Job, Sizes};
 use weir_queue::{Config, QueueMode, Spread};
 use weir_sim::{
-    Commands, Figures, Habit, HostSpec, Processes, Profile, Service, simulate, simulate_to_the_end,
+    Commands, Figures, Habit, Host, HostSpec, Processes, Profile, Service, simulate,
+    simulate_to_the_end,
 };
 use weir_sim_disk::Spec;
 
@@ -456,4 +457,31 @@ fn a_process_that_pauses_after_its_last_io_has_finished_with_that() {
         assert!((120 * MS..121 * MS).contains(&last), "{last}");
         assert!(figures.ns.abs_diff(last + knows) < MS / 10, "{figures:?}");
     }
+}
+
+#[test]
+fn a_long_thought_counts_in_each_stretch_by_what_of_it_is_there() {
+    let habit = Habit { think: 1_000 * MS, ..Habit::default() };
+    let kind = Processes::new("thinker", 1, habit, job(Direction::Read));
+    let mut host = Host::new(on_a_slow_disk(vec![kind])).expect("a host");
+    for number in 0..5 {
+        let figures = host.run(150 * MS);
+        let busy = figures.time.user + figures.time.system;
+        assert_eq!(busy, 150 * MS, "stretch {number}: {figures:?}");
+    }
+    host.finish();
+    // Beside a process whose interrupts come on its processor.
+    let reader = Processes::new("reader", 1, Habit::default(), job(Direction::Read));
+    let thinker = Processes::new("thinker", 1, habit, job(Direction::Read));
+    let mut spec = on_a_slow_disk(vec![thinker, reader]);
+    (spec.profile.machine.sockets, spec.profile.machine.cores) = (1, 2);
+    spec.config.queues = 1;
+    let mut host = Host::new(spec).expect("a host");
+    for number in 0..50 {
+        let ns = 40_000 + 7 * number;
+        let figures = host.run(ns);
+        let busy = figures.time.user + figures.time.system;
+        assert!((ns..=2 * ns).contains(&busy), "stretch {number}: {figures:?}");
+    }
+    host.finish();
 }
