@@ -114,8 +114,9 @@ impl Hdd {
         ])?;
         read::between("number of zones", self.zones.len() as u64, 1, 64)?;
         for zone in &self.zones {
-            read::between("cylinders", zone.cylinders, 1, 1 << 32)?;
-            read::between("sectors of a track", zone.sectors, 1, 1 << 20)?;
+            // 64 zones of these with 64 heads are 2^61 bytes.
+            read::between("cylinders", zone.cylinders, 1, 1 << 24)?;
+            read::between("sectors of a track", zone.sectors, 1, 1 << 16)?;
         }
         Ok(())
     }

@@ -18,8 +18,8 @@ pub(crate) fn size<'a, D: Deserializer<'a>>(from: D) -> Result<u64, D::Error> {
     parse_size(&String::deserialize(from)?).map_err(Error::custom)
 }
 
-/// The longest time of a disk, ns: a thousand seconds. Sums of a command's times stay far below
-/// 2^64.
+/// The longest time of a disk, ns: a thousand seconds, as that of a process. So the few times of
+/// one step of a command do not overflow when they are added up.
 const TIME_MAX: u64 = 1_000_000_000_000;
 
 /// Whether each time is within its bound; a sentence with the first that is not.

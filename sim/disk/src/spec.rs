@@ -38,6 +38,17 @@ pub enum Kind {
     Array(Array),
 }
 
+impl Kind {
+    fn check(&self) -> Result<(), String> {
+        match self {
+            Kind::Fixed(fixed) => fixed.check(),
+            Kind::Ssd(ssd) => ssd.check(),
+            Kind::Hdd(hdd) => hdd.check(),
+            Kind::Array(array) => array.check(),
+        }
+    }
+}
+
 /// Why a text is no disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError(String);
@@ -102,6 +113,8 @@ impl Spec {
         let (Some(kind), None) = (kinds.next(), kinds.next()) else {
             return Err(SpecError("a disk has one of [fixed], [ssd], [hdd] and [array]".into()));
         };
+        // Before its sectors are counted, as the count of what is no disk may overflow.
+        kind.check().map_err(SpecError)?;
         let is_hdd = matches!(kind, Kind::Hdd(_));
         let size = match (text.size, &kind) {
             (Some(size), _) => size,
@@ -153,16 +166,11 @@ impl Spec {
     }
 
     fn check(&self) -> Result<(), String> {
+        self.kind.check()?;
         let most = match &self.kind {
             Kind::Hdd(hdd) => hdd.capacity() * SECTOR,
             _ => i64::MAX as u64,
         };
-        match &self.kind {
-            Kind::Fixed(fixed) => fixed.check(),
-            Kind::Ssd(ssd) => ssd.check(),
-            Kind::Hdd(hdd) => hdd.check(),
-            Kind::Array(array) => array.check(),
-        }?;
         read::between("size", self.size, SECTOR, most)?;
         if !self.size.is_multiple_of(SECTOR) {
             return Err(format!("size={} is not a multiple of {SECTOR} bytes", self.size));

@@ -277,10 +277,50 @@ fn what_is_no_disk_is_refused_with_value_and_bound() {
         ("[ssd]\nvalid_percent = 96", "valid_percent=96 is outside 0..=95"),
         ("[hdd]\nrpm = 7200", "number of zones=0 is outside 1..=64"),
         ("size = \"1MiB\"\n[hdd]\nzones = [{ cylinders = 1, sectors = 9 }]", "outside 512..=9216"),
+        (
+            "[hdd]\nheads = 64\nzones = [{ cylinders = 16777217, sectors = 9 }]",
+            "cylinders=16777217 is outside 1..=16777216",
+        ),
+        (
+            "[hdd]\nheads = 64\nzones = [{ cylinders = 4294967296, sectors = 1048576 }]",
+            "cylinders=4294967296 is outside 1..=16777216",
+        ),
+        (
+            "[hdd]\nzones = [{ cylinders = 1, sectors = 65537 }]",
+            "sectors of a track=65537 is outside 1..=65536",
+        ),
         ("[array]\nhit_percent = 101", "hit_percent=101 is outside 0..=100"),
     ] {
         assert!(error(text).contains(part), "{text:?}: {}", error(text));
     }
     let none = Spec::preset("floppy").expect_err("none").to_string();
     assert!(none.contains("\"floppy\"") && none.contains("nvme-980pro"), "{none}");
+}
+
+#[test]
+fn the_largest_disk_with_the_longest_times_has_an_end_for_each_command() {
+    let zones = vec!["{ cylinders = 16777216, sectors = 65536 }"; 64].join(", ");
+    let names = [
+        "seek_base",
+        "seek_root",
+        "seek_linear",
+        "settle",
+        "head_switch",
+        "track_skew",
+        "cylinder_skew",
+        "overhead",
+    ];
+    let times: String = names.iter().map(|name| format!("{name} = \"1000s\"\n")).collect();
+    let text = format!("[hdd]\nrpm = 1000\nheads = 64\nzones = [{zones}]\n{times}");
+    let spec = Spec::parse(&text).expect("a disk");
+    let mut disk = Disk::new(&spec, 1);
+    for (id, sector) in [(1, 0), (2, spec.size / SECTOR - 8), (3, spec.size / SECTOR / 2)] {
+        let job = Job { id, op: Op::Write, sector, sectors: 8, fua: false };
+        disk.start(job, Nanos::ZERO);
+    }
+    let mut ended = 0;
+    while let Some(at) = disk.wake_at() {
+        ended += std::iter::from_fn(|| disk.take_end(at)).count();
+    }
+    assert_eq!(ended, 3);
 }
