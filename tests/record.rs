@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use daemon::client::Client;
+use daemon::outside::leave_out;
 use daemon::program::{Ended, Running, program};
 use daemon::words::{attempt, expect_refused, told};
 use daemon::{Daemon, Folder, PATIENCE, weir};
@@ -171,7 +172,7 @@ fn what_cannot_be_recorded_is_refused_and_no_file_is_touched() {
     let notes = folder.near("notes");
     fs::write(&notes, "not to be lost\n").expect("a file");
     let words = ["record", "sda", "-o", "notes", "--seconds", "0.1"];
-    expect_refused(&folder, &words, &["notes is there and is no recording; --force"]);
+    expect_refused(&folder, &words, &["notes: it is there and is no recording; --force"]);
     assert_eq!(fs::read_to_string(&notes).expect("the file"), "not to be lost\n");
     fs::create_dir(folder.near("folder")).expect("a folder");
     expect_refused(&folder, &["record", "sda", "-o", "folder"], &["folder: "]);
@@ -209,6 +210,45 @@ fn a_disk_has_one_recording_at_a_time() {
         assert!(ended.stderr.contains("recorded already"), "{ended:?}");
         assert!(began.elapsed() < PATIENCE, "a killed recording goes on");
     }
+    daemon.stop();
+}
+
+#[test]
+fn a_file_that_a_recording_is_written_to_is_no_other_s() {
+    let folder = Folder::new();
+    let disks = ["sda", "sdb"].map(|name| format!("{name}=ram:16MiB,scheduler=mq-deadline"));
+    let daemon = Daemon::start(&folder, &disks.each_ref().map(String::as_str));
+    let first = Recording::begin(&folder, "out", &[]);
+    for words in [&["record", "sdb", "-o", "out"][..], &["record", "sdb", "-o", "out", "--force"]] {
+        expect_refused(&folder, words, &["out: another command writes to it"]);
+    }
+    expect_refused(&folder, &["record", "sdb", "-o", "no/out"], &["no/out: No such file"]);
+    let file = first.file.clone();
+    assert_eq!(first.interrupt().code, Some(0));
+    check(&folder, &file);
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "needs losetup"]
+fn a_block_device_is_no_place_for_a_recording() {
+    if !rustix::process::geteuid().is_root() {
+        return leave_out("loop devices need root");
+    }
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, &["sda=ram:16MiB,scheduler=mq-deadline"]);
+    let image = folder.near("image");
+    fs::write(&image, vec![7; 1 << 20]).expect("an image");
+    let made = program("losetup").args(["--find", "--show"]).arg(&image).output();
+    let made = made.expect("losetup starts");
+    let device = String::from_utf8(made.stdout).expect("a name").trim().to_owned();
+    let refused = ["-o", &device, "--seconds", "0.1", "--force"];
+    let ended = attempt(&folder, &[&["record", "sda"][..], &refused].concat());
+    let detached = program("losetup").args(["--detach", &device]).status();
+    assert!(detached.is_ok_and(|status| status.success()), "{device}");
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("a block device is no place"), "{ended:?}");
+    assert!(fs::read(&image).expect("the image").iter().all(|byte| *byte == 7));
     daemon.stop();
 }
 

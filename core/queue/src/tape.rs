@@ -18,6 +18,9 @@ use weir_sched::replay::{Kind, Range};
 /// Words that wait for their reader at most: 2 MiB, some 90,000 calls.
 pub(crate) const ROOM: usize = 1 << 18;
 
+/// Calls that a reader takes at once, at most: it has to look up from work that does not end.
+pub(crate) const AT_ONCE: usize = 1 << 15;
+
 /// How often places are given back while a reader takes many.
 const RELEASED: usize = 4096;
 
@@ -237,10 +240,14 @@ pub(crate) struct TapeReader {
 }
 
 impl TapeReader {
-    /// Takes all calls that are published: whole ones.
-    pub(crate) fn take(&mut self, mut each: impl FnMut(&Noted)) {
+    /// Takes calls that are published, whole ones, [`AT_ONCE`] at most; whether those were all.
+    pub(crate) fn take(&mut self, mut each: impl FnMut(&Noted)) -> bool {
         let mut taken = 0_usize;
-        while let Some(head) = self.words.pop() {
+        while taken < AT_ONCE {
+            let Some(head) = self.words.pop() else {
+                self.words.release();
+                return true;
+            };
             if let Some(call) = self.call(head) {
                 each(&Noted { at_us: self.last_us, call });
             }
@@ -250,6 +257,7 @@ impl TapeReader {
             }
         }
         self.words.release();
+        false
     }
 
     fn word(&mut self) -> u64 {

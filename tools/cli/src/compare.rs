@@ -269,6 +269,11 @@ impl Compare {
     /// Whether what was found is a failure, by what was asked for.
     fn judge(&self, done: &[(String, CompareDocument)]) -> Result<(), Failure> {
         let Some(fail_if) = self.fail_if else { return Ok(()) };
+        // What was not compared has not passed.
+        let unanswered = done.iter().find_map(|(_, d)| summary::unanswered(&d.compare));
+        if let Some(why) = unanswered {
+            return Err(Failure::Bad(format!("--fail-if cannot tell: {why}")));
+        }
         let found = done.iter().find_map(|(value, document)| {
             let compare = &document.compare;
             let first = compare.variants.first().map(|variant| variant.name.as_str());

@@ -1,16 +1,20 @@
 //! `weir record`: what a live disk's scheduler is given and what it chooses, as a file to replay.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use weir_access::save;
 use weir_control::RECORDING_END;
 
 use crate::Failure;
@@ -69,44 +73,92 @@ impl Record {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let name = self.output.display().to_string();
         let bad = |error: io::Error| Failure::Bad(format!("{name}: {error}"));
-        if !self.force && !is_free(&self.output).map_err(bad)? {
-            let why = format!("{name} is there and is no recording; --force writes over it");
-            return Err(Failure::Bad(why));
-        }
+        // Before anything of the daemon's changes, and while a signal still ends the command: a
+        // pipe without a reader is waited for here.
+        let refused = |why: String| Failure::Bad(format!("{name}: {why}"));
+        let known = self.open().map_err(refused)?;
         let stop = stop_signal()?;
-        let stream = self.control.connect()?.record(&self.disk)?;
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&self.output);
-        let mut sheet = Sheet::new(file.map_err(bad)?);
-        let began = Instant::now();
-        let outcome = self.copy(stream, &stop, began, &mut sheet).map_err(|stop| match stop {
-            Stop::File(error) => {
-                let events = sheet.events;
-                Failure::Bad(format!("{name}: {error}; it holds the {events} events before that"))
-            }
-            Stop::Daemon(error) => Failure::No(format!(
-                "{name}: the recording ends early, after {} events: the daemon is gone: {error}",
-                sheet.events
-            )),
-        });
-        outcome?;
-        let (events, dispatches) = (sheet.events, sheet.dispatches);
-        match sheet.end.as_deref() {
-            Some(STOPPED) => print_line(&format!(
-                "{}: {events} events, {dispatches} dispatches in {:.1} s in {name}",
-                self.disk,
-                began.elapsed().as_secs_f64()
-            )),
-            Some(why) => Err(Failure::No(format!(
-                "{name}: the recording ends early, after {events} events: {why}"
-            ))),
-            None => {
-                let gone = format!("{RECORDING_END}the daemon went away\n");
-                sheet.put(gone.as_bytes()).map_err(bad)?;
-                Err(Failure::No(format!(
-                    "{name}: the recording ends early, after {events} events: the daemon went away"
-                )))
-            }
+        let stream = self.ask()?;
+        // What was there is written over from here on. Only a file can be cut.
+        let file = match known {
+            Some(file) => file,
+            None => self.create().map_err(refused)?,
+        };
+        if file.metadata().map_err(bad)?.is_file() {
+            file.set_len(0).map_err(bad)?;
         }
+        let mut sheet = Sheet::new(file);
+        let began = Instant::now();
+        let gone = match self.copy(stream, &stop, began, &mut sheet) {
+            Ok(()) => String::from("the daemon went away"),
+            Err(Stop::Daemon(error)) => format!("the daemon is gone: {error}"),
+            Err(Stop::File(error)) => {
+                let events = sheet.events;
+                let why = format!("{name}: {error}; it holds the {events} events before that");
+                return Err(Failure::Bad(why));
+            }
+        };
+        let (events, dispatches) = (sheet.events, sheet.dispatches);
+        let why = match sheet.end.take() {
+            Some(why) if why == STOPPED => {
+                return print_line(&format!(
+                    "{}: {events} events, {dispatches} dispatches in {:.1} s in {name}",
+                    self.disk,
+                    began.elapsed().as_secs_f64()
+                ));
+            }
+            Some(why) => why,
+            None => {
+                sheet.put(format!("{RECORDING_END}{gone}\n").as_bytes()).map_err(bad)?;
+                gone
+            }
+        };
+        let early = format!("{name}: the recording ends early, after {events} events: {why}");
+        Err(Failure::No(early))
+    }
+
+    /// Has the daemon begin.
+    fn ask(&self) -> Result<BufReader<UnixStream>, Failure> {
+        Ok(self.control.connect()?.record(&self.disk)?)
+    }
+
+    /// The file, which may be written over and is no other command's, as it is. `None`: there is
+    /// none, and one can be made.
+    fn open(&self) -> Result<Option<File>, String> {
+        let kind = match std::fs::metadata(&self.output) {
+            Ok(about) => about.file_type(),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                save::probe(&self.output).map_err(said)?;
+                return Ok(None);
+            }
+            Err(error) => return Err(said(error)),
+        };
+        if kind.is_block_device() {
+            return Err(String::from("a block device is no place for a recording"));
+        }
+        let mut options = OpenOptions::new();
+        options.write(true);
+        if !kind.is_file() {
+            // A pipe or a terminal keeps nothing; a directory is refused.
+            return options.open(&self.output).map(Some).map_err(said);
+        }
+        let mut file = options.read(true).open(&self.output).map_err(said)?;
+        if !file.metadata().map_err(said)?.is_file() {
+            return Err(String::from("it was replaced by something that is no file"));
+        }
+        lock(&file)?;
+        if !self.force && !is_free(&mut file).map_err(said)? {
+            return Err(String::from("it is there and is no recording; --force writes over it"));
+        }
+        Ok(Some(file))
+    }
+
+    /// Makes the file; one that has come since is not touched.
+    fn create(&self) -> Result<File, String> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).open(&self.output).map_err(said)?;
+        lock(&file)?;
+        Ok(file)
     }
 
     /// Writes what comes until the daemon sends no more.
@@ -150,30 +202,35 @@ fn is_no_news(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Becomes true with a signal that asks for an end.
+/// Becomes true with a signal that asks for an end; a second one ends the command at once.
 fn stop_signal() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let again = signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop));
+        again.map_err(|error| Failure::Bad(format!("signals: {error}")))?;
         let heard = signal_hook::flag::register(signal, Arc::clone(&stop));
         heard.map_err(|error| Failure::Bad(format!("signals: {error}")))?;
     }
     Ok(stop)
 }
 
-/// Whether nothing but a recording is lost if this file is written over.
-fn is_free(path: &Path) -> io::Result<bool> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
-        Err(error) => return Err(error),
-    };
-    let about = file.metadata()?;
-    if !about.is_file() {
-        // A pipe or a terminal keeps nothing; a directory is refused when it is opened.
-        return Ok(true);
-    }
+fn said(error: io::Error) -> String {
+    error.to_string()
+}
+
+/// Keeps other recordings out of the file.
+fn lock(file: &File) -> Result<(), String> {
+    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        Errno::WOULDBLOCK => String::from("another command writes to it"),
+        error => error.to_string(),
+    })
+}
+
+/// Whether nothing but a recording is lost if this file, just opened, is written over.
+fn is_free(file: &mut File) -> io::Result<bool> {
     let mut head = Vec::new();
-    file.take(HEAD).read_to_end(&mut head)?;
+    Read::by_ref(file).take(HEAD).read_to_end(&mut head)?;
+    file.rewind()?;
     Ok(head.is_empty() || is_recording(&head))
 }
 

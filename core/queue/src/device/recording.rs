@@ -42,7 +42,7 @@ impl std::fmt::Display for RecordingEnd {
             RecordingEnd::Cut(Cut::Tunable) => "a tunable of the scheduler was set",
             RecordingEnd::Cut(Cut::Limits) => "a limit of the disk or its nomerges changed",
             RecordingEnd::Cut(Cut::Depth) => "nr_requests changed",
-            RecordingEnd::Cut(Cut::Drained) => "the disk is gone",
+            RecordingEnd::Cut(Cut::Drained) => "the disk is gone, or took nothing for long",
             RecordingEnd::Replaced => {
                 "the scheduler was replaced: it was switched, or the number of hard queues changed"
             }
@@ -66,18 +66,19 @@ impl LiveRecording {
         &self.heading
     }
 
-    /// Takes the calls that came since the last time, in order. Some when there are no more: then
-    /// the scheduler is worn no longer.
+    /// Takes the calls that came since the last time, in order; no more than some ten thousand at
+    /// once, for they may come as fast as they are taken. Some when there are no more: then the
+    /// scheduler is worn no longer.
     pub fn take(&mut self, mut each: impl FnMut(&Noted)) -> Option<RecordingEnd> {
         let is_over = self.state.is_over();
         if is_over {
             self.let_go();
         }
         // Behind the look: what was kept before the end is in the ring by then.
-        self.calls.take(&mut each);
+        let were_all = self.calls.take(&mut each);
         let lost = self.state.lost();
         match self.state.why_cut() {
-            _ if !is_over => None,
+            _ if !is_over || !were_all => None,
             _ if lost > 0 => Some(RecordingEnd::Lost(lost)),
             Some(cut) => Some(RecordingEnd::Cut(cut)),
             None if self.stopped => Some(RecordingEnd::Stopped),

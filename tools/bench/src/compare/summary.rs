@@ -354,6 +354,22 @@ pub fn by_primary(compare: &Compare) -> impl Iterator<Item = &Comparison> {
     compare.comparisons.iter().filter(|found| found.metric == compare.metric)
 }
 
+/// Why two variants have no verdict by the primary metric, for the first two of which that is so.
+#[must_use]
+pub fn unanswered(compare: &Compare) -> Option<String> {
+    let names: Vec<&str> = compare.variants.iter().map(|variant| variant.name.as_str()).collect();
+    let mut pairs = (0..names.len()).flat_map(|at| names[at + 1..].iter().map(move |b| (at, *b)));
+    pairs.find_map(|(at, b)| {
+        let a = names[at];
+        let found = by_primary(compare).find(|found| pair(found) == (a, b));
+        match found {
+            Some(found) if is_decided(found) => None,
+            Some(found) => Some(format!("{a} and {b}, {}: {}", compare.metric, found.verdict)),
+            None => Some(format!("{a} and {b}, {}: it was not measured", compare.metric)),
+        }
+    })
+}
+
 /// Whether a comparison found that the second variant is slower than the first, or takes more CPU.
 #[must_use]
 pub fn is_worse(comparison: &Comparison) -> bool {

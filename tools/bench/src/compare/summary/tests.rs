@@ -164,6 +164,32 @@ fn the_primary_metric_is_the_one_chosen_or_what_the_job_is_about() {
 }
 
 #[test]
+fn a_pair_without_a_verdict_by_the_primary_metric_is_named_whatever_else_was_decided() {
+    assert_eq!(unanswered(&apart(0.9, Judging::default())), None);
+    assert_eq!(unanswered(&apart(1.0, Judging::default())), None, "no difference is a verdict");
+    let commits = Judging { metric: Some(COMMITS), within: None };
+    let compare = apart(0.9, commits);
+    assert_eq!(undecided(&compare), None, "other metrics were compared");
+    let told = "a and b, commits_per_s: it was not measured";
+    assert_eq!(unanswered(&compare).as_deref(), Some(told));
+    let rounds = |name: &'static str, commits: f64| {
+        (1..=4).map(move |n| {
+            let mut run = run(name, n, 1000.0 + f64::from(n));
+            let commits_per_s = if name == "c" && n == 2 { 0.0 } else { commits };
+            run.document.bench.transactions =
+                Some(weir_trace::document::Transactions { commits_per_s, ..Default::default() });
+            run
+        })
+    };
+    let runs: Vec<Run> = ["a", "b", "c"].into_iter().flat_map(|name| rounds(name, 10.0)).collect();
+    let variants = ["a", "b", "c"].map(|name| (String::from(name), serde_json::json!({})));
+    let compare = summary(&variants, &runs, CompareEnvironment::default(), Judging::default());
+    assert_eq!(undecided(&compare), None);
+    let told = "a and c, commits_per_s: not compared: c did no commit in 1 of 4 rounds";
+    assert_eq!(unanswered(&compare).as_deref(), Some(told));
+}
+
+#[test]
 fn geometric_means_have_the_ratio_that_is_compared() {
     let runs: Vec<Run> = (1..=6)
         .flat_map(|n| [run("a", n, 1e3 * f64::from(n)), run("b", n, 500.0 * f64::from(7 - n))])
