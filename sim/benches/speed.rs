@@ -59,6 +59,7 @@ fn round(scheduler: &str, ns: u64) -> (f64, u64) {
     let begun = clock();
     let figures = host.run(ns);
     let seconds = begun.elapsed().as_secs_f64();
+    host.finish();
     let time = figures.time;
     let sums = [figures.ios, figures.latency, time.user, time.system, time.spin];
     let mixed = sums.iter().fold(0_u64, |sum, one| sum.rotate_left(13) ^ one);
