@@ -222,7 +222,8 @@ fn a_file_that_a_recording_is_written_to_is_no_other_s() {
     for words in [&["record", "sdb", "-o", "out"][..], &["record", "sdb", "-o", "out", "--force"]] {
         expect_refused(&folder, words, &["out: another command writes to it"]);
     }
-    expect_refused(&folder, &["record", "sdb", "-o", "no/out"], &["no/out: No such file"]);
+    // Found out before the daemon is asked, which would say that the disk is being recorded.
+    expect_refused(&folder, &["record", "sda", "-o", "no/out"], &["no/out: No such file"]);
     let file = first.file.clone();
     assert_eq!(first.interrupt().code, Some(0));
     check(&folder, &file);
@@ -249,6 +250,46 @@ fn a_block_device_is_no_place_for_a_recording() {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("a block device is no place"), "{ended:?}");
     assert!(fs::read(&image).expect("the image").iter().all(|byte| *byte == 7));
+    daemon.stop();
+}
+
+#[test]
+fn a_command_that_cannot_write_keeps_no_disk_and_ends_with_a_second_signal() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, &["sda=ram:16MiB,scheduler=mq-deadline"]);
+    let made = program("mkfifo").arg(folder.near("pipe")).status();
+    assert!(made.is_ok_and(|status| status.success()), "no pipe");
+    // Opened for both, so that no reader has to come first, and never read.
+    let pipe = fs::OpenOptions::new().read(true).write(true).open(folder.near("pipe"));
+    let pipe = pipe.expect("the pipe");
+    let mut command = weir(&folder);
+    command.args(["record", "sda", "-o", "pipe"]);
+    let mut stuck = Running::start(command);
+    let mut client = Client::connect(&folder.socket(), "sda");
+    let began = Instant::now();
+    while rustix::io::ioctl_fionread(&pipe).expect("its bytes") == 0 {
+        assert_eq!(client.write(0, 0, &[7; 512]).expect("a reply"), 0);
+        assert!(stuck.is_running() && began.elapsed() < PATIENCE, "it writes nothing");
+    }
+    // What it cannot take is lost in the end, which ends its recording: the disk is free again.
+    let next = ["record", "sda", "-o", "next", "--seconds", "0.1"];
+    let is_free = (0..400).any(|_| {
+        for _ in 0..500 {
+            assert_eq!(client.write(0, 0, &[7; 512]).expect("a reply"), 0);
+        }
+        let ended = attempt(&folder, &next);
+        let is_free = ended.code == Some(0);
+        assert!(is_free || ended.stderr.contains("recorded already"), "{ended:?}");
+        is_free
+    });
+    assert!(is_free, "a command that cannot write keeps the disk's recording");
+    check(&folder, &folder.near("next"));
+    assert!(stuck.is_running(), "the pipe is full by far");
+    // Two, so that none can be taken for the other.
+    stuck.signal(Signal::INT);
+    stuck.signal(Signal::TERM);
+    assert_eq!(stuck.end().code, None, "ended by a signal");
+    drop(pipe);
     daemon.stop();
 }
 

@@ -70,10 +70,7 @@ impl LiveRecording {
     /// once, for they may come as fast as they are taken. Some when there are no more: then the
     /// scheduler is worn no longer.
     pub fn take(&mut self, mut each: impl FnMut(&Noted)) -> Option<RecordingEnd> {
-        let is_over = self.state.is_over();
-        if is_over {
-            self.let_go();
-        }
+        let is_over = self.let_go_if_over();
         // Behind the look: what was kept before the end is in the ring by then.
         let were_all = self.calls.take(&mut each);
         let lost = self.state.lost();
@@ -84,6 +81,16 @@ impl LiveRecording {
             None if self.stopped => Some(RecordingEnd::Stopped),
             None => Some(RecordingEnd::Replaced),
         }
+    }
+
+    /// Gives the scheduler back if nothing more is kept, and says whether that is so: for a reader
+    /// that can take nothing now, so that the device does not wait for it.
+    pub fn let_go_if_over(&self) -> bool {
+        let is_over = self.state.is_over();
+        if is_over {
+            self.let_go();
+        }
+        is_over
     }
 
     /// Ends it. What was kept can still be taken.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_queue::{LiveRecording, RecordingEnd};
 use weir_sched::replay::Writer;
@@ -13,9 +13,18 @@ pub const END: &str = "# recorded until ";
 /// How long the client is listened to between two looks at what was recorded.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Sends a recording until the client has enough or it ends by itself.
-pub(super) fn send(mut recording: LiveRecording, mut stream: &UnixStream) -> io::Result<()> {
+/// How long the client may take nothing between two looks whether the recording has ended.
+const STUCK_LOOK: Duration = Duration::from_millis(100);
+
+/// Sends a recording until the client has enough, has taken nothing for `limit`, or it ends by
+/// itself.
+pub(super) fn send(
+    mut recording: LiveRecording,
+    stream: &UnixStream,
+    limit: Duration,
+) -> io::Result<()> {
     stream.set_read_timeout(Some(LOOK_AGAIN))?;
+    stream.set_write_timeout(Some(STUCK_LOOK))?;
     let mut writer = Writer::new(recording.heading().clone());
     let mut text = String::new();
     loop {
@@ -23,7 +32,7 @@ pub(super) fn send(mut recording: LiveRecording, mut stream: &UnixStream) -> io:
         if let Some(end) = &end {
             writer.end(&last_line(end), &mut text);
         }
-        stream.write_all(text.as_bytes())?;
+        write(stream, text.as_bytes(), &recording, limit)?;
         if end.is_some() {
             return Ok(());
         }
@@ -32,6 +41,35 @@ pub(super) fn send(mut recording: LiveRecording, mut stream: &UnixStream) -> io:
             recording.stop();
         }
     }
+}
+
+/// Sends these bytes. While the client takes none, a recording that has ended, as it has lost calls
+/// then, gives its disk's scheduler back.
+fn write(
+    mut stream: &UnixStream,
+    mut bytes: &[u8],
+    recording: &LiveRecording,
+    limit: Duration,
+) -> io::Result<()> {
+    let mut taken_at = Instant::now();
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(taken) => {
+                bytes = &bytes[taken..];
+                taken_at = Instant::now();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                recording.let_go_if_over();
+                if taken_at.elapsed() >= limit {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The text of the last line, without its mark of a comment.

@@ -188,7 +188,7 @@ fn serve(mut stream: &UnixStream, tree: &Tree) -> io::Result<()> {
             Ok(Some(Ask { verb: Verb::Record, path, .. })) => match tree.record(&path) {
                 Ok(recording) => {
                     stream.write_all(&encode_answer(&Ok(Vec::new())))?;
-                    return recording::send(recording, stream);
+                    return recording::send(recording, stream, CLIENT_LIMIT);
                 }
                 Err(failure) => Err(failure),
             },
