@@ -9,52 +9,32 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../queue/benches/load/mod.rs"]
+mod load;
+
 use std::sync::Arc;
 
-use weir_bio::{Bio, Buf, Data, Nanos, Op, Prng};
+use load::{Load, home};
 use weir_local::Null;
 use weir_map::multipath::Multipath;
 use weir_map::multipath::settings::Settings;
 use weir_map::multipath::table::{Policy, Table};
 use weir_map::{Area, Layout, Mapped, Place, Shape};
-use weir_queue::{Bell, Config, Device, Home, Submitter};
-use weir_ring::Wake;
+use weir_queue::{Config, Device};
 
 const IOS: u64 = 20_000;
 const ROUNDS: usize = 101;
-const BATCH: usize = 32;
-const DEPTH: usize = 128;
 const LEGS: usize = 8;
 const PATHS: [&str; 4] = ["a", "b", "c", "d"];
 /// Sectors.
 const CHUNK: u32 = 128;
 /// Sectors of the device.
 const SIZE: u64 = 1 << 24;
-const SEED: u64 = 1;
-
-#[expect(clippy::disallowed_methods, reason = "a bench measures time; the crate takes `now`")]
-fn clock() -> std::time::Instant {
-    std::time::Instant::now()
-}
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// Without a scheduler, as a mapped device has none, and its legs are queues for no device.
 fn config() -> Config {
     // Its writes are of no submitter that waits, and would be held back for its reads.
     Config { scheduler: Some(String::from("none")), wbt_lat_us: Some(0), ..Config::default() }
-}
-
-struct Rig {
-    home: Home,
-    submitter: Submitter,
-    spare: Vec<Buf>,
-    prng: Prng,
-    now: u64,
 }
 
 /// The device that is measured.
@@ -106,64 +86,21 @@ fn mapped(kind: Kind, devices: Vec<Device>) -> Device {
     Device::new(config(), Arc::new(mapped)).expect("a device")
 }
 
-impl Rig {
-    fn new(kind: Kind) -> Rig {
-        let mut home = Home::new(Bell::with_lanes(Box::new(NoWake), 16));
-        let null = |sectors: u64| {
-            let null = Null::new(sectors * 512).expect("whole sectors");
-            Device::new(config(), Arc::new(null)).expect("a device")
-        };
-        let device = if kind == Kind::Alone {
-            null(SIZE)
-        } else {
-            // Each path has all of it, each stripe its part.
-            let parts = if kind == Kind::Stripe { LEGS as u64 } else { 1 };
-            let devices: Vec<Device> = (0..kind.legs()).map(|_| null(SIZE / parts)).collect();
-            devices.iter().for_each(|leg| _ = home.open(leg, 0).expect("a lane"));
-            mapped(kind, devices)
-        };
-        home.open(&device, 0).expect("a lane");
-        let submitter = device.submitter(home.bell(), 0, 0).expect("a submitter");
-        let spare = (0..DEPTH).map(|_| Buf::zeroed(4096)).collect();
-        Rig { home, submitter, spare, prng: Prng::new(SEED), now: 1 }
+/// The load on a device of this kind.
+fn load_on(kind: Kind) -> Load {
+    let mut home = home();
+    let null = |sectors: u64| {
+        let null = Null::new(sectors * 512).expect("whole sectors");
+        Device::new(config(), Arc::new(null)).expect("a device")
+    };
+    if kind == Kind::Alone {
+        return Load::new(home, &null(SIZE), SIZE);
     }
-
-    fn submit(&mut self, buf: Buf) {
-        let op = if self.prng.percent(70) { Op::Read } else { Op::Write };
-        let bio = Bio::new(op, self.prng.below(SIZE / 8) * 8, 8, Data::One(buf));
-        self.submitter.submit(bio, Nanos(self.now)).expect("room");
-    }
-
-    /// Nanoseconds of `IOS` I/Os, and a checksum.
-    fn round(&mut self) -> (f64, u64) {
-        let (mut left, mut checksum) = (IOS, 0);
-        let begun = clock();
-        while left > 0 {
-            for _ in 0..BATCH.min(self.spare.len()) {
-                let buf = self.spare.pop().expect("memory");
-                self.submit(buf);
-                left = left.saturating_sub(1);
-            }
-            self.turn(&mut checksum);
-        }
-        while self.spare.len() < DEPTH {
-            self.turn(&mut checksum);
-        }
-        (begun.elapsed().as_nanos() as f64 / IOS as f64, checksum)
-    }
-
-    fn turn(&mut self, checksum: &mut u64) {
-        self.now += 1000;
-        self.submitter.flush_plug(Nanos(self.now));
-        self.home.turn(Nanos(self.now));
-        self.home.bell().ready().take(|_| {});
-        let spare = &mut self.spare;
-        self.submitter.complete(Nanos(self.now), |end| {
-            assert!(end.status.is_ok());
-            *checksum += u64::from(end.sectors);
-            spare.push(end.data.into_spare().expect("its memory"));
-        });
-    }
+    // Each path has all of it, each stripe its part.
+    let parts = if kind == Kind::Stripe { LEGS as u64 } else { 1 };
+    let devices: Vec<Device> = (0..kind.legs()).map(|_| null(SIZE / parts)).collect();
+    devices.iter().for_each(|leg| _ = home.open(leg, 0).expect("a lane"));
+    Load::new(home, &mapped(kind, devices), SIZE)
 }
 
 fn main() {
@@ -172,16 +109,16 @@ fn main() {
     for (at, word) in words.iter().enumerate() {
         let Some(kind) = KINDS.into_iter().find(|kind| kind.name() == word) else { continue };
         let rounds = words.get(at + 1).and_then(|word| word.parse().ok()).unwrap_or(10);
-        let mut rig = Rig::new(kind);
-        let sum: u64 = (0..rounds).map(|_| rig.round().1).sum();
+        let mut load = load_on(kind);
+        let sum: u64 = (0..rounds).map(|_| load.round(IOS).1).sum();
         return println!("{word}: {rounds} rounds of {IOS}, checksum {sum}");
     }
     let rounds = if small { 3 } else { ROUNDS };
-    let mut rigs = KINDS.map(Rig::new);
+    let mut loads = KINDS.map(load_on);
     let mut times = KINDS.map(|_| Vec::new());
     for _ in 0..rounds {
-        for (rig, times) in rigs.iter_mut().zip(&mut times) {
-            times.push(rig.round().0);
+        for (load, times) in loads.iter_mut().zip(&mut times) {
+            times.push(load.round(IOS).0);
         }
     }
     let mut alone = None;

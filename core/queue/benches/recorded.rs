@@ -9,46 +9,29 @@
 
 #![forbid(unsafe_code)]
 
+mod load;
+
 use std::sync::Arc;
 
-use weir_bio::{Bio, Buf, Data, Nanos, Op, Prng};
+use load::{DEPTH, Load, home};
+use weir_bio::Nanos;
 use weir_local::Null;
-use weir_queue::{Bell, Config, Device, Home, LiveRecording, Submitter};
-use weir_ring::Wake;
+use weir_queue::{Config, Device, LiveRecording};
 
 /// Of a round: their calls fit on the tape.
 const IOS: u64 = 10_000;
 const ROUNDS: usize = 101;
-const BATCH: usize = 32;
-const DEPTH: usize = 128;
 const TAGS: u16 = 32;
 /// Sectors of the device.
 const SIZE: u64 = 1 << 27;
-const SEED: u64 = 1;
-
-#[expect(clippy::disallowed_methods, reason = "a bench measures time; the crate takes `now`")]
-fn clock() -> std::time::Instant {
-    std::time::Instant::now()
-}
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 struct Rig {
-    home: Home,
-    submitter: Submitter,
+    load: Load,
     recording: Option<LiveRecording>,
-    spare: Vec<Buf>,
-    prng: Prng,
-    now: u64,
 }
 
 impl Rig {
     fn new(scheduler: &str, recorded: bool) -> Rig {
-        let mut home = Home::new(Bell::with_lanes(Box::new(NoWake), 16));
         let config = Config {
             scheduler: Some(String::from(scheduler)),
             depth: Some(TAGS),
@@ -58,35 +41,14 @@ impl Rig {
         };
         let null = Null::new(SIZE * 512).expect("whole sectors");
         let device = Device::new(config, Arc::new(null)).expect("a device");
-        home.open(&device, 0).expect("a lane");
-        let submitter = device.submitter(home.bell(), 0, 0).expect("a submitter");
+        let load = Load::new(home(), &device, SIZE);
         let recording = recorded.then(|| device.record(&|| Nanos(1)).expect("a recording"));
-        let spare = (0..DEPTH).map(|_| Buf::zeroed(4096)).collect();
-        Rig { home, submitter, recording, spare, prng: Prng::new(SEED), now: 1 }
-    }
-
-    fn submit(&mut self, buf: Buf) {
-        let op = if self.prng.percent(70) { Op::Read } else { Op::Write };
-        let bio = Bio::new(op, self.prng.below(SIZE / 8) * 8, 8, Data::One(buf));
-        self.submitter.submit(bio, Nanos(self.now)).expect("room");
+        Rig { load, recording }
     }
 
     /// Nanoseconds of each of `IOS` I/Os, and a checksum.
     fn round(&mut self) -> (f64, u64) {
-        let (mut left, mut checksum) = (IOS, 0);
-        let begun = clock();
-        while left > 0 {
-            for _ in 0..BATCH.min(self.spare.len()) {
-                let buf = self.spare.pop().expect("memory");
-                self.submit(buf);
-                left = left.saturating_sub(1);
-            }
-            self.turn(&mut checksum);
-        }
-        while self.spare.len() < DEPTH {
-            self.turn(&mut checksum);
-        }
-        let ns = begun.elapsed().as_nanos() as f64 / IOS as f64;
+        let round = self.load.round(IOS);
         if let Some(recording) = &mut self.recording {
             let mut calls = 0_u64;
             while calls < 3 * IOS {
@@ -95,21 +57,7 @@ impl Rig {
                 assert!(end.is_none() && calls > before, "{calls} calls, {end:?}");
             }
         }
-        (ns, checksum)
-    }
-
-    fn turn(&mut self, checksum: &mut u64) {
-        self.now += 2_000;
-        let now = Nanos(self.now);
-        self.submitter.flush_plug(now);
-        self.home.turn(now);
-        self.home.bell().ready().take(|_| {});
-        let spare = &mut self.spare;
-        self.submitter.complete(now, |end| {
-            assert!(end.status.is_ok());
-            *checksum += u64::from(end.sectors);
-            spare.push(end.data.into_spare().expect("its memory"));
-        });
+        round
     }
 }
 
