@@ -15,7 +15,7 @@ use weir_bench::compare::summary::Judging;
 use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel, summary};
 use weir_bench::workload::devices;
 use weir_bench::workload::spec::RunSpec;
-use weir_trace::document::{CompareDocument, Comparison, Document, Point, SweepDocument};
+use weir_trace::document::{self, CompareDocument, Comparison, Document, Point, SweepDocument};
 
 use crate::bench::Window;
 use crate::log;
@@ -41,6 +41,18 @@ enum FailIf {
     Slower,
     /// Any two variants differ.
     Different,
+}
+
+impl FailIf {
+    /// The first comparison by the primary metric that is a failure.
+    fn found_in(self, compare: &document::Compare) -> Option<&Comparison> {
+        let first = compare.variants.first().map(|variant| variant.name.as_str());
+        let fails = |found: &&Comparison| match self {
+            FailIf::Slower => Some(found.a.as_str()) == first && summary::is_worse(found),
+            FailIf::Different => summary::differs(found),
+        };
+        summary::by_primary(compare).find(fails)
+    }
 }
 
 /// Runs the same job on two or more variants in turn and says whether they differ.
@@ -275,13 +287,7 @@ impl Compare {
             return Err(Failure::Bad(format!("--fail-if cannot tell: {why}")));
         }
         let found = done.iter().find_map(|(value, document)| {
-            let compare = &document.compare;
-            let first = compare.variants.first().map(|variant| variant.name.as_str());
-            let fails = |found: &&Comparison| match fail_if {
-                FailIf::Slower => Some(found.a.as_str()) == first && summary::is_worse(found),
-                FailIf::Different => summary::differs(found),
-            };
-            summary::by_primary(compare).find(fails).map(|found| (value, found))
+            fail_if.found_in(&document.compare).map(|found| (value, found))
         });
         let Some((value, Comparison { a, b, metric, verdict, .. })) = found else { return Ok(()) };
         let at = match &self.sweep {
@@ -540,4 +546,56 @@ fn all_differ(variants: &[Variant]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(pair: [&str; 2], ratio: f64, verdict: &str) -> Comparison {
+        Comparison {
+            a: pair[0].into(),
+            b: pair[1].into(),
+            metric: "iops".into(),
+            ratio: Some(ratio),
+            ci99: Some([ratio * 0.99, ratio * 1.01]),
+            verdict: verdict.into(),
+            ..Comparison::default()
+        }
+    }
+
+    #[test]
+    fn slower_is_slower_than_the_first_variant_and_different_is_any_two() {
+        let variant = |name: &str| document::Variant { name: name.into(), ..Default::default() };
+        let mut compare = document::Compare {
+            variants: ["a", "b", "c"].map(variant).to_vec(),
+            comparisons: vec![
+                found(["a", "b"], 1.5, "b is faster"),
+                found(["a", "c"], 1.0, "no detectable difference"),
+                found(["b", "c"], 0.7, "c is slower"),
+            ],
+            metric: "iops".into(),
+            ..Default::default()
+        };
+        let pair = |fail_if: FailIf, compare: &document::Compare| {
+            fail_if.found_in(compare).map(|found| (found.a.clone(), found.b.clone()))
+        };
+        let of = |a: &str, b: &str| Some((String::from(a), String::from(b)));
+        assert_eq!(pair(FailIf::Slower, &compare), None, "c is slower than b alone");
+        assert_eq!(pair(FailIf::Different, &compare), of("a", "b"));
+        compare.comparisons[1] = found(["a", "c"], 0.9, "c is slower");
+        assert_eq!(pair(FailIf::Slower, &compare), of("a", "c"));
+        compare.metric = "latency_mean_ns".into();
+        assert_eq!(pair(FailIf::Different, &compare), None, "not the primary metric");
+    }
+
+    #[test]
+    fn a_share_is_told_in_per_cent_within_its_bounds() {
+        for (text, share) in [("1%", 0.01), ("2.5", 0.025), ("100%", 1.0)] {
+            assert_eq!(percent(text), Ok(share), "{text}");
+        }
+        for text in ["0", "0%", "-1", "101%", "NaN", "inf", "", "%"] {
+            assert_eq!(percent(text).unwrap_err(), "not above 0% and up to 100%", "{text:?}");
+        }
+    }
 }
