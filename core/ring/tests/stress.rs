@@ -6,7 +6,7 @@
 #![cfg(not(loom))]
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Barrier, OnceLock};
 use std::thread::{self, Thread};
 
@@ -49,18 +49,25 @@ fn crew<'env>(begin: impl for<'scope> FnOnce(&Crew<'scope, 'env>)) {
 
 /// Where one thread sleeps; the bell comes into being on that thread.
 #[derive(Default)]
-struct Bed(OnceLock<Doorbell>);
+struct Bed {
+    bell: OnceLock<Doorbell>,
+    /// Says so a second time, where the thread sanitizer hears it: the cell's own word is written
+    /// in the standard library, which may not be instrumented.
+    made: AtomicBool,
+}
 
 impl Bed {
     fn make(&self) -> &Doorbell {
-        self.0.get_or_init(|| Doorbell::new(Box::new(Unpark(thread::current()))))
+        let bell = self.bell.get_or_init(|| Doorbell::new(Box::new(Unpark(thread::current()))));
+        self.made.store(true, Ordering::Release);
+        bell
     }
 
     /// Rings; a thread that has not made its bell yet is awake and has not looked yet.
     fn ring(&self) {
         fence(Ordering::SeqCst);
-        if let Some(bell) = self.0.get() {
-            bell.ring();
+        if self.made.load(Ordering::Acquire) {
+            self.bell.get().expect("a bell that was made").ring();
         }
     }
 
