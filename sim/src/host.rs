@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use weir_bio::{GroupId, Nanos, Prng, SECTOR};
+use weir_load::times::Row;
 use weir_load::{Ground, Job, Stream};
 use weir_queue::{Bell, Config, Device, Groups, Lane, QueueMode, Spread, Wake};
 use weir_sim_disk::{Disk, Spec};
@@ -11,7 +12,7 @@ use weir_sim_disk::{Disk, Spec};
 use crate::agenda::{Agenda, Alarm};
 use crate::cpu::{Cpu, CpuTime, Step};
 use crate::driver::{SharedPort, SimDriver, lock, split_name};
-use crate::figures::{Commands, Figures, KindFigures, Worked, service};
+use crate::figures::{Commands, Figures, KindFigures, Parts, Worked, service};
 use crate::lock::Lock;
 use crate::process::{Process, Processes, Seat};
 use crate::profile::{CPUS_MAX, Profile, SchedulerPrice};
@@ -185,8 +186,8 @@ pub struct Host {
     ios: u64,
     latency: u64,
     commands: Commands,
-    /// The names of its kinds of processes.
-    kinds: Vec<String>,
+    /// Its kinds of processes: their names, and what each gets.
+    kinds: Vec<(String, Parts)>,
     /// Processes that finish by themselves and have not.
     unfinished: usize,
 }
@@ -224,7 +225,11 @@ impl Host {
             ios: 0,
             latency: 0,
             commands: Commands::default(),
-            kinds: spec.processes.iter().map(|kind| kind.name.clone()).collect(),
+            kinds: spec
+                .processes
+                .iter()
+                .map(|kind| (kind.name.clone(), Parts::default()))
+                .collect(),
             unfinished: 0,
         };
         for index in 0..spec.disks {
@@ -378,11 +383,15 @@ impl Host {
             (0..self.cpus.len()).for_each(|cpu| self.call(cpu));
         }
         self.processes.iter_mut().for_each(|process| process.tally = Default::default());
+        self.kinds.iter_mut().for_each(|(_, parts)| *parts = Parts::default());
         let before = (self.ios, self.latency, self.time());
         self.commands = Commands::default();
         pass(self);
         let (ios, latency, time) = before;
         let after = self.time();
+        let kinds: Vec<_> = (0..self.kinds.len()).map(|kind| self.kind_figures(kind)).collect();
+        let mut all = Row::default();
+        kinds.iter().flat_map(|kind| &kind.parts).for_each(|(_, part)| all.add(part));
         Figures {
             ns: self.agenda.now().since(begun),
             ios: self.ios - ios,
@@ -395,7 +404,8 @@ impl Host {
                 lost: after.lost - time.lost,
             },
             commands: self.commands,
-            kinds: (0..self.kinds.len()).map(|kind| self.kind_figures(kind)).collect(),
+            all,
+            kinds,
         }
     }
 
@@ -403,8 +413,9 @@ impl Host {
         let of_kind = self.processes.iter().filter(|process| process.kind == kind);
         let worked: Vec<Worked<'_>> = of_kind.map(Process::worked).collect();
         KindFigures {
-            name: self.kinds[kind].clone(),
+            name: self.kinds[kind].0.clone(),
             all: service(&worked),
+            parts: self.kinds[kind].1.told(),
             each: worked.iter().map(|one| service(std::slice::from_ref(one))).collect(),
         }
     }
@@ -499,12 +510,14 @@ impl Host {
     /// A process has back what has ended.
     pub(crate) fn count(&mut self, process: usize) {
         let now = self.agenda.now();
-        let Process { returned, tally, .. } = &mut self.processes[process];
+        let Process { returned, tally, kind, .. } = &mut self.processes[process];
+        let parts = &mut self.kinds[*kind].1;
         for one in returned.drain(..) {
             let latency = now.since(one.begun);
             self.ios += 1;
             self.latency += latency;
-            tally.count(one.bytes, latency);
+            tally.count(&one, latency);
+            parts.count(&one, latency);
         }
         self.processes[process].back_at = now;
         self.look_for_end(process);

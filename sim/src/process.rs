@@ -4,7 +4,7 @@ use weir_bio::{Bio, Buf, Data, GroupId, Nanos, Op, Prng, SECTOR};
 use weir_load::{Ask, Io, Job, Stream, Workload};
 use weir_queue::{Completion, Refused, Sink, Submitter};
 
-use crate::figures::{Tally, Worked};
+use crate::figures::{Returned, Tally, Worked};
 
 /// How a process goes about its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,13 +88,6 @@ enum Made {
     Flush(u16),
 }
 
-/// An I/O of a process that has ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Returned {
-    pub(crate) begun: Nanos,
-    pub(crate) bytes: u64,
-}
-
 /// A process.
 pub(crate) struct Process {
     pub(crate) cpu: usize,
@@ -130,6 +123,8 @@ pub(crate) struct Process {
     pub(crate) returned: Vec<Returned>,
     /// When the I/O at each place began.
     begun: Vec<Nanos>,
+    /// When its device took it.
+    taken: Vec<Nanos>,
     /// The device that is next.
     next: usize,
     pub(crate) tally: Tally,
@@ -171,6 +166,7 @@ impl Process {
             pauses_until: Nanos::ZERO,
             returned: Vec::new(),
             begun: vec![Nanos::ZERO; usize::from(habit.depth)],
+            taken: vec![Nanos::ZERO; usize::from(habit.depth)],
             next: 0,
             tally: Tally::default(),
             began: begins_at,
@@ -304,8 +300,9 @@ impl Process {
         if self.held.iter().any(|(other, _)| *other == device) {
             return self.held.push((device, bio));
         }
+        let place = (bio.cookie >> 16) as usize;
         match self.submitters[device].submit_telling(bio, now, sink) {
-            Ok(()) => {}
+            Ok(()) => self.taken[place] = now,
             Err(Refused::Full(bio)) => self.held.push((device, bio)),
             Err(Refused::Frozen(_) | Refused::Capped { .. }) => {
                 unreachable!("no device is frozen here, and no group capped")
@@ -315,16 +312,16 @@ impl Process {
 
     /// Takes what has ended; how much.
     pub(crate) fn take_ended(&mut self, now: Nanos) -> usize {
-        let Process { submitters, stream, spare, begun, returned, bytes, .. } = self;
+        let Process { submitters, stream, spare, begun, taken, returned, bytes, .. } = self;
         let mut ended = 0;
         for submitter in submitters {
             ended += submitter.complete(now, |completion| {
-                let Completion { cookie, status, data, sectors, .. } = completion;
+                let Completion { cookie, status, .. } = completion;
                 assert!(status.is_ok(), "a simulated disk has no errors: {status:?}");
                 let (place, token) = ((cookie >> 16) as u32, cookie as u16);
-                spare.push((place, memory_of(data, *bytes)));
-                let (begun, bytes) = (begun[place as usize], u64::from(sectors) * SECTOR);
-                returned.push(Returned { begun, bytes });
+                let [begun, taken] = [&*begun, &*taken].map(|times| times[place as usize]);
+                returned.push(Returned::new(begun, taken, &completion));
+                spare.push((place, memory_of(completion.data, *bytes)));
                 stream.ended(token, true, now);
             });
         }

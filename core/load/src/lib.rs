@@ -18,6 +18,7 @@ pub mod presets;
 pub mod quantity;
 pub mod sizes;
 pub mod stream;
+pub mod times;
 pub mod verify;
 
 pub use ask::{Ask, Event, Fault, Io, Workload};
@@ -26,3 +27,4 @@ pub use place::{Distribution, Zone};
 pub use quantity::Amount;
 pub use sizes::Sizes;
 pub use stream::Stream;
+pub use times::Times;

@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 
 use outside::{installed, mortal};
 use serde_json::Value;
-use weir_bench::engine::tally::{Tally, Times, Took};
+use weir_bench::engine::tally::{Tally, Took};
+use weir_bench::results::outcome::latency;
 use weir_bio::Nanos;
-use weir_trace::document::LatencyNs;
+use weir_load::Times;
 
 /// I/Os of each direction. No multiple of 1000: of those fio takes one more than 99.9 of 100,
 /// which it keeps as a floating-point number a little above.
@@ -105,7 +106,7 @@ fn percentiles_of_fios_own_latencies_fall_into_fios_own_buckets() {
         assert_eq!(latencies.len() as u64, IOS, "one line for each I/O");
         let times = counted(&latencies);
         latencies.sort_unstable();
-        let ours = LatencyNs::from(&times);
+        let ours = latency(&times);
         assert_eq!((theirs["max"].as_u64(), latencies.last()), (Some(ours.max), Some(&ours.max)));
         let mean = theirs["mean"].as_f64().expect("a mean");
         assert!((ours.mean - mean).abs() < 0.01, "a mean of {} ns, fio's is {mean}", ours.mean);

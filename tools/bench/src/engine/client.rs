@@ -535,7 +535,7 @@ mod tests {
     use weir_load::{Amount, Direction, Ground, Job, Sizes, Verify};
 
     use crate::engine::run::stream_plan;
-    use crate::engine::tally::{Row, Times};
+    use weir_load::times::{Row, Times};
 
     const MS: u64 = 1_000_000;
     const ROW: [bool; 4] = [true, true, true, false];

@@ -5,9 +5,10 @@ use std::time::SystemTime;
 use weir_trace::document::{BenchDocument, Environment, Histogram, Sample};
 
 use crate::engine::run::Measured;
-use crate::engine::tally::{INTERVAL_NS, Row, Slot, Times};
+use crate::engine::tally::{INTERVAL_NS, Slot};
 use crate::results::outcome::cores;
 use crate::workload::conduct::Conducted;
+use weir_load::times::{Row, Times};
 
 /// The document of a run.
 #[must_use]
@@ -66,7 +67,9 @@ fn histograms(measured: &[(Option<String>, Measured)]) -> Vec<Histogram> {
     first
 }
 
-fn of_row(name: &str, op: &str, row: &Row) -> [Histogram; 3] {
+/// The histograms of a row.
+#[must_use]
+pub fn of_row(name: &str, op: &str, row: &Row) -> [Histogram; 3] {
     let one = |what: &str, times: &Times| Histogram {
         name: String::from(name),
         op: String::from(op),

@@ -8,33 +8,34 @@ use weir_trace::document::{Bench, Core, Cpu, Figures, Group, LatencyNs, Transact
 
 use crate::cpu::{CpuTime, CpuUse};
 use crate::engine::run::{self, Measured};
-use crate::engine::tally::{Row, Times};
+use weir_load::times::{Row, Times};
 
-impl From<&Times> for LatencyNs {
-    fn from(from: &Times) -> LatencyNs {
-        LatencyNs {
-            mean: from.mean_ns(),
-            p50: from.quantile_ns(0.5),
-            p90: from.quantile_ns(0.9),
-            p95: from.quantile_ns(0.95),
-            p99: from.quantile_ns(0.99),
-            p999: from.quantile_ns(0.999),
-            max: from.max_ns(),
-        }
+/// The times of a row as documents have them.
+#[must_use]
+pub fn latency(of: &Times) -> LatencyNs {
+    LatencyNs {
+        mean: of.mean_ns(),
+        p50: of.quantile_ns(0.5),
+        p90: of.quantile_ns(0.9),
+        p95: of.quantile_ns(0.95),
+        p99: of.quantile_ns(0.99),
+        p999: of.quantile_ns(0.999),
+        max: of.max_ns(),
     }
 }
 
 /// The figures of a row, over so long.
-fn figures(row: &Row, time: Duration) -> Figures {
+#[must_use]
+pub fn figures(row: &Row, time: Duration) -> Figures {
     let seconds = time.as_secs_f64().max(1e-9);
     Figures {
         ios: row.ios,
         bytes: row.bytes,
         iops: row.ios as f64 / seconds,
         bytes_per_s: row.bytes as f64 / seconds,
-        latency_ns: (&row.total).into(),
-        queue_wait_ns: (&row.wait).into(),
-        device_ns: (&row.device).into(),
+        latency_ns: latency(&row.total),
+        queue_wait_ns: latency(&row.wait),
+        device_ns: latency(&row.device),
     }
 }
 
