@@ -13,8 +13,8 @@ use weir_bio::{Bio, Class, Flags, GroupId, IoPrio, Limits, Nanos, Op, Rq, Status
 use weir_map::kinds::{FAULT, LINEAR, STRIPED, TABLE};
 use weir_map::multipath::MULTIPATH;
 use weir_queue::{
-    Affinity, Backing, Batch, Config, Device, Done, Driver, DriverError, DriverQueue, Extent,
-    OpenedBacking, Queues, Tag, TargetKind,
+    Affinity, Backing, Batch, Bell, Config, Device, Done, Driver, DriverError, DriverQueue, Event,
+    Extent, Home, Listener, OpenedBacking, QueueMode, Queues, Tag, TargetKind, What,
 };
 
 /// A leg that answers everything at its next reap.
@@ -389,4 +389,55 @@ fn what_ran_out_of_time_in_a_delay_is_not_sent_when_that_is_over() {
     rig.now = rig.now + 120_000 * MS;
     rig.settle();
     assert_eq!(leg.take_seen(), []);
+}
+
+/// The holds of the single queue's lock of which it is told, each as the requests inserted in it.
+#[derive(Default)]
+struct Holds(Mutex<Vec<u32>>);
+
+impl Listener for Holds {
+    fn hear(&self, event: Event) {
+        let mut holds = self.0.lock().unwrap();
+        match event.what {
+            What::RightTaken => holds.push(0),
+            What::Inserted { .. } => *holds.last_mut().expect("a hold") += 1,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn what_a_mapper_does_at_its_leg_is_heard_there_and_at_no_other() {
+    let backing = parse(&LINEAR, "a+b").unwrap();
+    let ears = [(); 3].map(|()| Arc::new(Holds::default()));
+    let leg = |name| {
+        let config = Config { name, mode: QueueMode::Sq, ..Config::default() };
+        Device::new(config, Arc::new(Leg::new(64))).unwrap()
+    };
+    let legs: Vec<Device> = backing.legs().into_iter().map(leg).collect();
+    legs[0].listen_to_mappers(Arc::clone(&ears[0]) as _);
+    legs[1].listen_to_mappers(Arc::clone(&ears[1]) as _);
+    legs[1].listen_to_mappers(Arc::clone(&ears[2]) as _);
+    let driver = backing.open_over(&Config::default(), &legs).unwrap().driver;
+    let config = Config { scheduler: Some(String::from("none")), ..Config::default() };
+    let above = Device::new(config, driver).unwrap();
+    let mut home = Home::strict(Bell::with_lanes(Box::new(bed::sender::NoWake), 8));
+    legs.iter().chain([&above]).for_each(|device| _ = home.open(device, 0).unwrap());
+    let mut submitter = above.submitter(home.bell(), 0, 0).unwrap();
+    let heard = || ears.each_ref().map(|ears| ears.0.lock().unwrap().clone());
+    for (sector, expected) in [
+        (70, [vec![], vec![0, 1], vec![]]),
+        (1, [vec![0, 1], vec![0, 1], vec![]]),
+        (80, [vec![0, 1], vec![0, 1, 0, 1], vec![]]),
+    ] {
+        submitter.submit(read(sector, 2), Nanos(1)).expect("room");
+        submitter.flush_plug(Nanos(1));
+        let mut ended = 0;
+        while ended == 0 {
+            home.bell().ready().take(|_| {});
+            home.turn(Nanos(1));
+            ended += submitter.complete(Nanos(1), |end| assert!(end.status.is_ok()));
+        }
+        assert_eq!(heard(), expected, "of each bio a hold for its place, and one to insert it");
+    }
 }

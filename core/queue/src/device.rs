@@ -16,6 +16,7 @@ use crate::config::{
 };
 use crate::driver::{Affinity, ChangeListener, Driver, Extent, Queues};
 use crate::error::{Error, invalid};
+use crate::event::Listener;
 use crate::grown::Grown;
 use crate::hard::fence::Fences;
 use crate::hard::tags::Tags;
@@ -236,6 +237,7 @@ impl Device {
             stamp: BusyStamp::default(),
             next_ring: SharedCounter::default(),
             groups: Default::default(),
+            listener: Default::default(),
             fences: Arc::new(Fences::new(QUEUES_MAX)),
             flush_error: Arc::default(),
             orphans: Mutex::default(),
@@ -427,6 +429,13 @@ impl Device {
         lane: usize,
     ) -> Result<Submitter, Error> {
         self.submitter_of(bell, token, lane, Passage::Driver)
+    }
+
+    /// Has `listener` hear what the submitters of mappers do here, whose queues are opened from now
+    /// on. The first listener stays.
+    pub fn listen_to_mappers(&self, listener: Arc<dyn Listener>) {
+        // A second one is not heard of, which is what is promised.
+        let _ = self.shared.listener.set(listener);
     }
 
     /// A submitter that may pass the gate behind the one freezer that holds it closed, in the place

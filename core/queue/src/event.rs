@@ -115,6 +115,19 @@ impl Sink for Silent {
 
 const _: () = assert!(std::mem::size_of::<Silent>() == 0, "silence takes no room");
 
+/// Listens to the calls that a mapper's queues make at a device below it, which have no sink of
+/// their own: the calls of a driver queue carry none.
+pub trait Listener: Send + Sync {
+    /// This happened.
+    fn hear(&self, event: Event);
+}
+
+impl Sink for &dyn Listener {
+    fn tell(self, event: impl FnOnce() -> Event) {
+        self.hear(event());
+    }
+}
+
 /// Keeps events in a list.
 impl Sink for &std::cell::RefCell<Vec<Event>> {
     fn tell(self, event: impl FnOnce() -> Event) {

@@ -13,6 +13,7 @@ use crate::command::{Command, CommandEnd, RefusedCommand};
 use crate::completion::Completion;
 use crate::device::Device;
 use crate::error::Error;
+use crate::event::Listener;
 use crate::submit::submitter::Submitter;
 
 /// The lower devices of one driver queue of a stacked device, by number.
@@ -67,6 +68,8 @@ pub struct Legs {
 
 struct Leg {
     submitter: Submitter,
+    /// Hears what the submitter does, if the device has one that does.
+    listener: Option<Arc<dyn Listener>>,
     /// Bios that the device did not take yet, oldest first.
     waiting: VecDeque<Bio>,
     /// It is in the list of those with a plug to flush.
@@ -97,7 +100,8 @@ impl Legs {
         let bell = Bell::new(Box::new(WakeAbove(Arc::clone(&lane))), devices.len());
         let open = |(token, device): (usize, &Device)| {
             let submitter = device.submitter_of_driver(&bell, token, index)?;
-            Ok(Leg { submitter, waiting: VecDeque::new(), is_sent: false })
+            let listener = device.shared.listener.get().cloned();
+            Ok(Leg { submitter, listener, waiting: VecDeque::new(), is_sent: false })
         };
         let legs = devices.iter().enumerate().map(open).collect::<Result<_, Error>>()?;
         // What a leg tells between two reaps wakes the lane.
@@ -151,7 +155,7 @@ impl Legs {
     pub fn commit(&mut self, now: Nanos) {
         for leg in self.sent.drain(..) {
             self.legs[leg].is_sent = false;
-            self.legs[leg].submitter.flush_plug(now);
+            self.legs[leg].flush_plug(now);
         }
     }
 
@@ -165,7 +169,7 @@ impl Legs {
             let Legs { bell, told, legs, .. } = self;
             bell.ready().take(|leg| told.push(leg));
             for leg in told.drain(..) {
-                legs[leg].submitter.complete(now, |ended| each(leg, ended));
+                legs[leg].complete(now, |ended| each(leg, ended));
                 legs[leg].send_waiting(now);
             }
             // Announced before the last look: what is told from now on wakes the lane.
@@ -198,7 +202,11 @@ impl Leg {
     #[inline(always)] // The bio stays in registers.
     fn submit(&mut self, bio: Bio, now: Nanos) -> bool {
         // The group has paid above.
-        match self.submitter.submit_paid(bio, now) {
+        let submitted = match &self.listener {
+            None => self.submitter.submit_paid(bio, now),
+            Some(listener) => self.submitter.submit_paid_telling(bio, now, &**listener),
+        };
+        match submitted {
             Ok(()) => true,
             Err(refused) => {
                 self.waiting.push_front(refused.into_bio());
@@ -208,11 +216,27 @@ impl Leg {
     }
 
     #[inline]
+    fn flush_plug(&mut self, now: Nanos) {
+        match &self.listener {
+            None => self.submitter.flush_plug(now),
+            Some(listener) => self.submitter.flush_plug_telling(now, &**listener),
+        }
+    }
+
+    #[inline(always)] // An end stays in registers.
+    fn complete(&mut self, now: Nanos, each: impl FnMut(Completion)) {
+        match &self.listener {
+            None => self.submitter.complete(now, each),
+            Some(listener) => self.submitter.complete_telling(now, each, &**listener),
+        };
+    }
+
+    #[inline]
     fn send_waiting(&mut self, now: Nanos) {
         if !self.waiting.is_empty() {
             self.send_all_waiting(now);
         }
-        self.submitter.flush_plug(now);
+        self.flush_plug(now);
     }
 
     #[cold]

@@ -64,7 +64,7 @@ pub use driver::{
     Extent, Queues, Tag, UNTIL_KICKED, Waiter,
 };
 pub use error::{Error, Late, Wait};
-pub use event::{Event, Place, Silent, Sink, What};
+pub use event::{Event, Listener, Place, Silent, Sink, What};
 pub use group::{
     CAPS_AGAIN_NS, Caps, GROUPS_MAX, GroupEntry, Groups, HeldBack, Member, Used, WEIGHT_DEFAULT,
     WEIGHT_MAX, WEIGHT_MIN,

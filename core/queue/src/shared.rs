@@ -10,6 +10,7 @@ use crate::bell::Port;
 use crate::config::Config;
 use crate::driver::Queues;
 use crate::error::{Error, invalid};
+use crate::event::Listener;
 use crate::group::{Groups, SharesByWeight};
 use crate::hard::fence::Fences;
 use crate::hard::flush_error::FlushError;
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) next_ring: SharedCounter,
     /// Where the scheduler's weights come from.
     pub(crate) groups: OnceLock<Arc<Groups>>,
+    /// Hears of what submitters of devices above do.
+    pub(crate) listener: OnceLock<Arc<dyn Listener>>,
     pub(crate) fences: Arc<Fences>,
     pub(crate) flush_error: Arc<FlushError>,
     pub(crate) orphans: Mutex<Vec<Box<dyn Orphan>>>,

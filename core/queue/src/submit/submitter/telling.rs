@@ -16,6 +16,19 @@ impl Submitter {
         self.submit_as::<false>(bio, now, sink)
     }
 
+    /// As [`submit_paid`](Submitter::submit_paid); `sink` hears what happens.
+    ///
+    /// # Errors
+    /// As [`submit_paid`](Submitter::submit_paid).
+    pub fn submit_paid_telling(
+        &mut self,
+        bio: Bio,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> Result<(), Refused> {
+        self.submit_as::<true>(bio, now, sink)
+    }
+
     /// As [`flush_plug`](Submitter::flush_plug); `sink` hears what happens.
     #[inline]
     pub fn flush_plug_telling(&mut self, now: Nanos, sink: impl Sink) {
