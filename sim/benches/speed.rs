@@ -38,6 +38,7 @@ fn spec(scheduler: &str) -> HostSpec {
         config,
         disk: Spec::preset("nvme-980pro").expect("a disk of ours"),
         disks: 1,
+        san: None,
         processes: vec![Processes::new(
             "readers",
             PROCESSES,

@@ -16,6 +16,8 @@ pub(crate) enum Alarm {
     Lane(usize),
     /// A process sleeps until this time.
     Process(usize),
+    /// Something has passed a link.
+    Link(usize),
 }
 
 /// An alarm with its place in the order.

@@ -47,6 +47,8 @@ pub(crate) enum Step {
     Take(usize),
     /// Lets go of it.
     Free(usize),
+    /// Changes so many cache lines that others change as well, without waiting for them.
+    Touch { lines: usize, count: u64 },
     /// Fetches so many cache lines from where the lock was before, if not here.
     Fetch(u64),
     /// Works with a lock held, so long on average.

@@ -7,9 +7,20 @@ use weir_queue::Silent;
 use crate::agenda::Alarm;
 use crate::cpu::{Running, Spent, Step};
 use crate::heard::Heard;
-use crate::host::Host;
+use crate::host::{Host, Layer};
 use crate::lock::Grant;
 use crate::profile::{Path, SharedQueue};
+
+/// What a request costs a driver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LayerPrice {
+    /// It is sent.
+    pub(crate) issue: u64,
+    /// The device is rung, once for a burst.
+    pub(crate) doorbell: u64,
+    /// It ends.
+    pub(crate) end: u64,
+}
 
 /// What is shorter is not interrupted, ns.
 const SHORT: u64 = 500;
@@ -63,6 +74,12 @@ impl Host {
                     let ns = lines * std::mem::take(&mut self.cpus[cpu].far);
                     self.cpus[cpu].put_first(in_interrupt, &[system(ns)]);
                 }
+                Step::Touch { lines, count } => {
+                    let ns = self.touch(cpu, lines, count);
+                    if !self.compute(cpu, ns, Spent::System) {
+                        return;
+                    }
+                }
                 Step::Free(lock) => self.free(cpu, lock),
                 Step::Begin(process) => self.processes[process].begin(self.agenda.now()),
                 Step::Return(process) => self.count(process),
@@ -105,15 +122,23 @@ impl Host {
     /// What it takes until a processor has a lock and what that protects.
     fn hand_over(&mut self, cpu: usize, grant: Grant) -> u64 {
         let price = self.profile.lock;
-        let Some(from) = grant.from.filter(|from| *from != cpu) else {
-            self.cpus[cpu].far = 0;
-            return price.near;
-        };
-        let machine = self.profile.machine;
-        let near = self.cpus[from].socket == self.cpus[cpu].socket;
-        let line = if near { machine.line } else { machine.far_line };
+        let line = self.line_from(cpu, grant.from);
         self.cpus[cpu].far = line;
         price.near + price.lines * line
+    }
+
+    /// What a cache line takes from the processor that had it last; nothing if that is this one.
+    fn line_from(&self, cpu: usize, last: Option<usize>) -> u64 {
+        let Some(from) = last.filter(|from| *from != cpu) else { return 0 };
+        let machine = self.profile.machine;
+        let near = self.cpus[from].socket == self.cpus[cpu].socket;
+        if near { machine.line } else { machine.far_line }
+    }
+
+    /// Changes lines of counters; what it takes until they have come.
+    fn touch(&mut self, cpu: usize, lines: usize, count: u64) -> u64 {
+        let last = self.lines[lines].replace(cpu);
+        self.line_from(cpu, last) * count
     }
 
     /// How long a section takes: at random up to twice its mean, and longer in a crowd.
@@ -269,12 +294,13 @@ impl Host {
         let now = self.agenda.now();
         let mut steps = std::mem::take(&mut self.spare.steps);
         self.lanes[lane].raised = false;
-        if self.is_single {
+        if self.devices[self.lanes[lane].device].is_single {
             self.turn_single(lane, &mut steps);
         } else {
             let heard = Heard::default();
             self.lanes[lane].lane.run_telling(now, &heard);
             self.price(lane, locked, &heard, &mut steps);
+            self.price_below(&mut steps);
         }
         let side = &mut self.lanes[lane];
         if let Some(at) = side.lane.wake_at()
@@ -309,9 +335,9 @@ impl Host {
     /// What a turn of a lane costs, and what comes of it.
     fn price(&mut self, lane: usize, locked: bool, heard: &Heard, steps: &mut Vec<Step>) {
         let stalled = self.stalled(heard.issued.get());
-        let path = &self.profile.path;
         let side = &self.lanes[lane];
         let device = &self.devices[side.device];
+        let layer = self.layer_price(device.layer);
         let (answered, issued) = (heard.answered.get(), heard.issued.get());
         if locked {
             let queue = &self.profile.shared_queue;
@@ -334,13 +360,29 @@ impl Host {
         section(heard.inserted.get(), &price.insert);
         section(heard.picked.get(), &price.pick);
         let own = heard.inserted.get() * price.own;
-        let rung = if issued > 0 { path.doorbell } else { 0 };
-        steps.push(system(answered * path.end + own + issued * path.issue + rung));
-        if issued > 0 {
+        let rung = if issued > 0 { layer.doorbell } else { 0 };
+        steps.push(system(answered * layer.end + own + issued * layer.issue + rung));
+        if let Layer::Path { adapter, .. } = device.layer {
+            let price = self.profile.scsi;
+            steps.push(Step::Touch { lines: adapter, count: (answered + issued) * price.counters });
+            steps.push(system(answered * price.done + issued * price.send));
+        }
+        if issued > 0 && device.layer != Layer::Mapped {
             steps.push(Step::Start(lane));
         }
         if heard.ended.get() > 0 {
             steps.push(Step::Tell(lane));
+        }
+    }
+
+    /// What a request costs a driver of this layer.
+    pub(crate) fn layer_price(&self, layer: Layer) -> LayerPrice {
+        let (path, mapper) = (&self.profile.path, self.profile.mapper);
+        match layer {
+            Layer::Disk(_) | Layer::Path { .. } => {
+                LayerPrice { issue: path.issue, doorbell: path.doorbell, end: path.end }
+            }
+            Layer::Mapped => LayerPrice { issue: mapper.map, doorbell: 0, end: mapper.end },
         }
     }
 
@@ -349,8 +391,7 @@ impl Host {
         let mut steps = std::mem::take(&mut self.spare.steps);
         let mut tokens = std::mem::take(&mut self.spare.tokens);
         self.bell.ready().take(|token| tokens.push(token));
-        for token in tokens.drain(..) {
-            let process = token / self.devices_each;
+        for process in tokens.drain(..) {
             let told = &mut self.processes[process];
             (told.told, told.through) = (true, lane);
             if std::mem::take(&mut told.asleep) {

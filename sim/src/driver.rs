@@ -7,7 +7,7 @@ use weir_bio::{Flags, Limits, Nanos, SECTOR, Status};
 use weir_queue::{Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues, Tag};
 use weir_sim_disk::{Job, Spec};
 
-/// Hard queues at most: their numbers stand in the names of commands.
+/// Hard queues of a device at most.
 pub(crate) const QUEUES_MAX: u16 = 256;
 
 /// One hard queue's side towards the engine.
@@ -26,7 +26,7 @@ pub(crate) fn lock(port: &SharedPort) -> MutexGuard<'_, Port> {
     port.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The hard queue and the tag that a command's name holds.
+/// The lane and the tag that a command's name holds.
 pub(crate) fn split_name(id: u32) -> (usize, u16) {
     ((id >> 16) as usize, id as u16)
 }
@@ -35,11 +35,13 @@ pub(crate) fn split_name(id: u32) -> (usize, u16) {
 pub(crate) struct SimDriver {
     spec: Spec,
     ports: Vec<SharedPort>,
+    /// The number of its first lane.
+    lanes_from: usize,
 }
 
 impl SimDriver {
-    pub(crate) fn new(spec: Spec, queues: u16) -> SimDriver {
-        SimDriver { spec, ports: (0..queues).map(|_| SharedPort::default()).collect() }
+    pub(crate) fn new(spec: Spec, queues: u16, lanes_from: usize) -> SimDriver {
+        SimDriver { spec, ports: (0..queues).map(|_| SharedPort::default()).collect(), lanes_from }
     }
 
     pub(crate) fn port(&self, index: usize) -> SharedPort {
@@ -66,12 +68,13 @@ impl Driver for SimDriver {
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let port = self.port(usize::from(index));
-        Ok(Box::new(SimQueue { index, port, tags: vec![None; usize::from(depth)], in_flight: 0 }))
+        let lane = (self.lanes_from + usize::from(index)) as u32;
+        Ok(Box::new(SimQueue { lane, port, tags: vec![None; usize::from(depth)], in_flight: 0 }))
     }
 }
 
 struct SimQueue {
-    index: u16,
+    lane: u32,
     port: SharedPort,
     tags: Vec<Option<Tag>>,
     in_flight: usize,
@@ -82,7 +85,7 @@ impl DriverQueue for SimQueue {
         let mut port = lock(&self.port);
         while let Some((tag, request)) = batch.peek() {
             port.sent.push(Job {
-                id: u32::from(self.index) << 16 | u32::from(tag.0),
+                id: self.lane << 16 | u32::from(tag.0),
                 op: request.op(),
                 sector: request.offset() / SECTOR,
                 sectors: (request.len() / SECTOR) as u32,

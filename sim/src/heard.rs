@@ -1,8 +1,9 @@
 //! What a call of the core told, as counts: that is what it costs.
 
 use std::cell::{Cell, RefCell};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_queue::{Event, Sink, What};
+use weir_queue::{Event, Listener, Sink, What};
 
 /// Counts of the events of a call that have a price.
 #[derive(Debug, Default)]
@@ -39,35 +40,26 @@ pub(crate) struct Hold {
     pub(crate) ended: u64,
 }
 
-/// The holds of the single queue's lock in a call, one after the other.
+/// Holds of the locks of single queues, one after the other, each with its device.
 #[derive(Debug, Default)]
-pub(crate) struct HeardHolds {
-    holds: RefCell<Vec<Hold>>,
-    is_held: Cell<bool>,
+struct Holds {
+    list: Vec<(usize, Hold)>,
+    is_held: bool,
 }
 
-impl HeardHolds {
-    pub(crate) fn into_holds(self) -> Vec<Hold> {
-        assert!(!self.is_held.get(), "a call lets go of the lock");
-        self.holds.into_inner()
-    }
-}
-
-impl Sink for &HeardHolds {
-    fn tell(self, event: impl FnOnce() -> Event) {
-        let what = event().what;
-        let mut holds = self.holds.borrow_mut();
+impl Holds {
+    fn hear(&mut self, device: usize, what: What) {
         match what {
             What::RightTaken => {
-                self.is_held.set(true);
-                holds.push(Hold::default());
+                self.is_held = true;
+                self.list.push((device, Hold::default()));
                 return;
             }
-            What::RightLetGo => return self.is_held.set(false),
+            What::RightLetGo => return self.is_held = false,
             _ => {}
         }
         // A merge in the plug, and a bio that is accepted, are outside: their work is no hold's.
-        let Some(hold) = holds.last_mut().filter(|_| self.is_held.get()) else { return };
+        let Some((_, hold)) = self.list.last_mut().filter(|_| self.is_held) else { return };
         let count = match what {
             What::Inserted { .. } => &mut hold.inserted,
             What::Picked { .. } => &mut hold.picked,
@@ -76,6 +68,71 @@ impl Sink for &HeardHolds {
             _ => return,
         };
         *count += 1;
+    }
+
+    fn take(&mut self, to: &mut Vec<(usize, Hold)>) {
+        assert!(!self.is_held, "a call lets go of the lock");
+        to.append(&mut self.list);
+    }
+}
+
+/// The holds in a call of a device, or of some.
+#[derive(Debug, Default)]
+pub(crate) struct HeardHolds(RefCell<Holds>);
+
+impl HeardHolds {
+    /// Those of one device.
+    pub(crate) fn of(&self, device: usize) -> OfDevice<'_> {
+        OfDevice { heard: self, device }
+    }
+
+    pub(crate) fn take(&self, to: &mut Vec<(usize, Hold)>) {
+        self.0.borrow_mut().take(to);
+    }
+}
+
+/// Listens to one device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfDevice<'a> {
+    heard: &'a HeardHolds,
+    device: usize,
+}
+
+impl Sink for OfDevice<'_> {
+    fn tell(self, event: impl FnOnce() -> Event) {
+        self.heard.0.borrow_mut().hear(self.device, event().what);
+    }
+}
+
+/// The holds of paths' locks by mappers above.
+#[derive(Debug, Default)]
+pub(crate) struct HeardBelow(Mutex<Holds>);
+
+impl HeardBelow {
+    /// Those of one path.
+    pub(crate) fn of(self: &Arc<HeardBelow>, device: usize) -> Arc<dyn Listener> {
+        Arc::new(OfPath { heard: Arc::clone(self), device })
+    }
+
+    pub(crate) fn take(&self, to: &mut Vec<(usize, Hold)>) {
+        self.holds().take(to);
+    }
+
+    /// The engine and a mapper run in one thread: the lock is never waited for.
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Listens to the mappers above one path.
+struct OfPath {
+    heard: Arc<HeardBelow>,
+    device: usize,
+}
+
+impl Listener for OfPath {
+    fn hear(&self, event: Event) {
+        self.heard.holds().hear(self.device, event.what);
     }
 }
 
@@ -90,7 +147,7 @@ mod tests {
         let heard = HeardHolds::default();
         let tell = |what: What| {
             let by = Place::Submitter(SubmitterId(0));
-            (&heard).tell(|| Event { at: Nanos::ZERO, by, what });
+            heard.of(7).tell(|| Event { at: Nanos::ZERO, by, what });
         };
         let id = RqId::new(SubmitterId(0), 0, 0);
         let rq = Rq {
@@ -115,6 +172,8 @@ mod tests {
             tell(what);
         }
         let busy = Hold { inserted: 1, ended: 2, ..Hold::default() };
-        assert_eq!(heard.into_holds(), [Hold::default(), busy]);
+        let mut holds = Vec::new();
+        heard.take(&mut holds);
+        assert_eq!(holds, [(7, Hold::default()), (7, busy)]);
     }
 }

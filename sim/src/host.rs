@@ -1,125 +1,25 @@
 //! A simulated host: processors, processes, devices of the real core, and modelled disks.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_bio::{GroupId, Nanos, Prng, SECTOR};
 use weir_load::times::Row;
 use weir_load::{Ground, Job, Stream};
-use weir_queue::{Bell, Config, Device, Groups, Lane, QueueMode, Spread, Wake};
-use weir_sim_disk::{Disk, Spec};
+use weir_queue::{Bell, Device, Groups, Lane, QueueMode, Spread, Wake};
+use weir_sim_disk::Disk;
 
 use crate::agenda::{Agenda, Alarm};
 use crate::cpu::{Cpu, CpuTime, Step};
-use crate::driver::{SharedPort, SimDriver, lock, split_name};
+use crate::driver::{SharedPort, lock, split_name};
 use crate::figures::{Commands, Figures, KindFigures, Parts, Worked, service};
+use crate::heard::{HeardBelow, Hold};
+use crate::link::{Link, Passing, links_of};
 use crate::lock::Lock;
-use crate::process::{Process, Processes, Seat};
-use crate::profile::{CPUS_MAX, Profile, SchedulerPrice};
-
-/// A host that is to be simulated.
-#[derive(Clone, Debug)]
-pub struct HostSpec {
-    /// What work costs on it, and its processors.
-    pub profile: Profile,
-    /// How the queues of each device are built.
-    pub config: Config,
-    /// Its disks, all of one kind.
-    pub disk: Spec,
-    /// How many.
-    pub disks: usize,
-    /// Its processes, by kind. What is of one kind is named once.
-    pub processes: Vec<Processes>,
-    /// Weights of groups, by path; 100 for those that are not named.
-    pub weights: Vec<(String, u16)>,
-    /// What chance begins with.
-    pub seed: u64,
-}
-
-/// Disks at most: a process remembers in a word which it has handed something to.
-const DISKS_MAX: usize = 64;
-
-/// Pairs of a process and a disk at most: as many as the bell tells apart.
-const PAIRS_MAX: usize = 4096;
-
-impl HostSpec {
-    fn check(&self) -> Result<(), HostError> {
-        let machine = self.profile.machine;
-        let cpus = machine.sockets.saturating_mul(machine.cores);
-        let processes = self.processes.iter().map(|kind| kind.count).fold(0, usize::saturating_add);
-        let pairs = processes.saturating_mul(self.disks);
-        for (name, value, most) in [
-            ("sockets * cores", cpus, CPUS_MAX),
-            ("vectors", self.profile.path.vectors, CPUS_MAX),
-            ("disks", self.disks, DISKS_MAX),
-            ("processes", processes, PAIRS_MAX),
-            ("processes * disks", pairs, PAIRS_MAX),
-        ] {
-            between(name, value as u64, 1, most as u64)?;
-        }
-        self.processes.iter().try_for_each(|kind| self.check_kind(kind))?;
-        let memory = self.processes.iter().fold(0_u64, |sum, kind| {
-            let each = u64::from(kind.habit.depth).saturating_mul(kind.job.buffer_bytes());
-            sum.saturating_add(each.saturating_mul(kind.count as u64))
-        });
-        between("bytes of all I/Os under way", memory, 0, MEMORY_MAX)?;
-        Ok(())
-    }
-
-    fn check_kind(&self, kind: &Processes) -> Result<(), HostError> {
-        let Processes { habit, start, stagger, .. } = kind;
-        between("count", kind.count as u64, 1, PAIRS_MAX as u64)?;
-        between("depth", habit.depth.into(), 1, u16::MAX.into())?;
-        between("batch", habit.batch.into(), 1, u16::MAX.into())?;
-        between("spacing", kind.spacing, 1, 1 << 20)?;
-        between("ios", kind.ios.unwrap_or(1), 1, u64::MAX)?;
-        for (name, ns) in [
-            ("think", habit.think),
-            ("think_spread", habit.think_spread),
-            ("pause", habit.pause),
-            ("pause_spread", habit.pause_spread),
-            ("start", *start),
-            ("stagger", *stagger),
-        ] {
-            between(name, ns, 0, TIME_MAX)?;
-        }
-        let name = &kind.name;
-        if self.processes.iter().filter(|other| other.name == *name).count() > 1 {
-            return Err(HostError(format!("two kinds of processes are called {name:?}")));
-        }
-        if kind.job.flush_every > 0 && self.disks > 1 {
-            let (every, disks) = (kind.job.flush_every, self.disks);
-            let what = format!("flush_every={every} with disks={disks}: a flush is for one disk");
-            return Err(HostError(what));
-        }
-        Ok(())
-    }
-}
-
-/// What all I/Os under way have for memory at most, bytes.
-const MEMORY_MAX: u64 = 2 << 30;
-
-/// The longest time of a process, ns: a thousand seconds.
-const TIME_MAX: u64 = 1_000_000_000_000;
-
-fn between(name: &str, value: u64, least: u64, most: u64) -> Result<(), HostError> {
-    match value {
-        value if (least..=most).contains(&value) => Ok(()),
-        value => Err(HostError(format!("{name}={value} is outside {least}..={most}"))),
-    }
-}
-
-/// Why a host cannot be simulated.
-#[derive(Debug)]
-pub struct HostError(pub(crate) String);
-
-impl fmt::Display for HostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for HostError {}
+use crate::process::{Process, Seat};
+use crate::profile::{Profile, SchedulerPrice};
+use crate::spec::{HostError, HostSpec};
 
 /// Its one home is turned by the engine, which looks by itself.
 struct NoWake;
@@ -129,12 +29,33 @@ impl Wake for NoWake {
 }
 
 pub(crate) struct DiskSide {
-    disk: Disk,
-    alarm: Option<Nanos>,
+    pub(crate) disk: Disk,
+    pub(crate) alarm: Option<Nanos>,
+}
+
+/// Processors of one host, and the devices that its processes use.
+#[derive(Debug)]
+pub(crate) struct HostSide {
+    pub(crate) cpus: Range<usize>,
+    pub(crate) devices: Vec<usize>,
+}
+
+/// What a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layer {
+    /// In front of a disk.
+    Disk(usize),
+    /// A path to a disk, over an adapter.
+    Path { disk: usize, adapter: usize },
+    /// Over paths.
+    Mapped,
 }
 
 pub(crate) struct DeviceSide {
     pub(crate) device: Device,
+    pub(crate) layer: Layer,
+    /// It has one queue with one lock.
+    pub(crate) is_single: bool,
     pub(crate) lanes_from: usize,
     pub(crate) price: SchedulerPrice,
     /// The lock of its scheduler, where that has one for all lanes, or of its single queue.
@@ -152,6 +73,8 @@ pub(crate) struct LaneSide {
     pub(crate) timer: Option<Nanos>,
     /// The lock of its queue.
     pub(crate) mutex: usize,
+    /// Bytes that come back with each command's end, by tag.
+    pub(crate) inbound: Vec<u64>,
 }
 
 /// Lists that are empty between two steps, kept for their memory.
@@ -160,14 +83,21 @@ pub(crate) struct Spare {
     pub(crate) steps: Vec<Step>,
     pub(crate) lanes: Vec<usize>,
     pub(crate) tokens: Vec<usize>,
+    pub(crate) holds: Vec<(usize, Hold)>,
 }
 
-/// A host under way.
+/// A host under way, or several before the same disks.
 pub struct Host {
     pub(crate) profile: Profile,
     pub(crate) agenda: Agenda,
     pub(crate) cpus: Vec<Cpu>,
+    pub(crate) hosts: Vec<HostSide>,
     pub(crate) locks: Vec<Lock>,
+    /// Lines of counters that processors change without a lock, each with who did so last.
+    pub(crate) lines: Vec<Option<usize>>,
+    pub(crate) links: Vec<Link>,
+    /// The lock of each adapter.
+    pub(crate) adapters: Vec<usize>,
     pub(crate) disks: Vec<DiskSide>,
     pub(crate) devices: Vec<DeviceSide>,
     pub(crate) lanes: Vec<LaneSide>,
@@ -177,11 +107,11 @@ pub struct Host {
     pub(crate) bell: Arc<Bell>,
     /// Requests are dealt out over queues with a lock each.
     pub(crate) deals: bool,
-    /// Devices have one queue with one lock.
+    /// The devices that processes use have one queue with one lock.
     pub(crate) is_single: bool,
-    pub(crate) devices_each: usize,
+    pub(crate) heard_below: Arc<HeardBelow>,
     pub(crate) prng: Prng,
-    groups: Arc<Groups>,
+    pub(crate) groups: Arc<Groups>,
     pub(crate) spare: Spare,
     ios: u64,
     latency: u64,
@@ -192,6 +122,16 @@ pub struct Host {
     unfinished: usize,
 }
 
+/// Where a process is among all.
+#[derive(Clone, Copy)]
+struct Rank {
+    host: usize,
+    /// Its number within its host.
+    within: usize,
+    kind: usize,
+    clone: usize,
+}
+
 impl Host {
     /// A host at rest.
     ///
@@ -199,16 +139,16 @@ impl Host {
     /// A figure outside its bound.
     pub fn new(spec: HostSpec) -> Result<Host, HostError> {
         spec.check()?;
-        let machine = spec.profile.machine;
-        let cpus = machine.sockets * machine.cores;
         let processes: usize = spec.processes.iter().map(|kind| kind.count).sum();
-        let bell = Bell::with_lanes(Box::new(NoWake), processes * spec.disks);
+        let bell = Bell::with_lanes(Box::new(NoWake), processes * spec.hosts().len());
         let mut host = Host {
             agenda: Agenda::default(),
-            cpus: (0..cpus)
-                .map(|index| Cpu { socket: index / machine.cores, rests: true, ..Cpu::default() })
-                .collect(),
+            cpus: Vec::new(),
+            hosts: Vec::new(),
             locks: Vec::new(),
+            lines: Vec::new(),
+            links: Vec::new(),
+            adapters: Vec::new(),
             disks: Vec::new(),
             devices: Vec::new(),
             lanes: Vec::new(),
@@ -217,7 +157,7 @@ impl Host {
             bell,
             is_single: spec.config.mode == QueueMode::Sq,
             deals: spec.config.spread == Spread::RoundRobin,
-            devices_each: spec.disks,
+            heard_below: Arc::default(),
             prng: Prng::new(spec.seed),
             spare: Spare::default(),
             profile: spec.profile.clone(),
@@ -232,78 +172,51 @@ impl Host {
                 .collect(),
             unfinished: 0,
         };
-        for index in 0..spec.disks {
-            host.add_disk(&spec, index)?;
-        }
-        for kind in 0..spec.processes.len() {
-            for clone in 0..spec.processes[kind].count {
-                host.add_process(&spec, kind, clone as u16)?;
+        host.add_hosts(&spec);
+        host.add_disks(&spec)?;
+        for side in 0..host.hosts.len() {
+            let mut within = 0;
+            for (kind, alike) in spec.processes.iter().enumerate() {
+                for clone in 0..alike.count {
+                    host.add_process(&spec, Rank { host: side, within, kind, clone })?;
+                    within += 1;
+                }
             }
         }
         Ok(host)
     }
 
-    fn add_disk(&mut self, spec: &HostSpec, index: usize) -> Result<(), HostError> {
-        let refused = |why: &dyn fmt::Display| HostError(why.to_string());
-        let driver = Arc::new(SimDriver::new(spec.disk.clone(), spec.config.queues));
-        let config = Config { name: format!("disk{index}"), ..spec.config.clone() };
-        let queues = usize::from(config.queues);
-        let device = Device::new(config, Arc::clone(&driver) as _).map_err(|why| refused(&why))?;
-        let price = spec.profile.scheduler.get(device.scheduler()).cloned().unwrap_or_default();
-        device.attach_groups(&self.groups);
-        let lanes_from = self.lanes.len();
-        let vectors = spec.profile.path.vectors.clamp(1, queues);
-        for queue in 0..queues {
-            let lane = device.open_lane(queue, &self.bell).map_err(|why| refused(&why))?;
-            let place = lane.place();
-            if self.places.len() <= place {
-                self.places.resize(place + 1, usize::MAX);
-            }
-            self.places[place] = self.lanes.len();
-            let mutex = self.add_lock();
-            self.lanes.push(LaneSide {
-                lane,
-                device: index,
-                cpu: (queue % vectors) * self.cpus.len() / vectors,
-                port: driver.port(queue),
-                raised: false,
-                timer: None,
-                mutex,
-            });
-        }
-        let right = self.add_lock();
-        self.devices.push(DeviceSide { device, lanes_from, price, right });
-        let disk = Disk::new(&spec.disk, spec.seed.wrapping_add(index as u64));
-        self.disks.push(DiskSide { disk, alarm: None });
-        Ok(())
-    }
-
-    fn add_lock(&mut self) -> usize {
+    pub(crate) fn add_lock(&mut self) -> usize {
         self.locks.push(Lock::default());
         self.locks.len() - 1
     }
 
-    fn add_process(&mut self, spec: &HostSpec, kind: usize, clone: u16) -> Result<(), HostError> {
+    fn add_process(&mut self, spec: &HostSpec, rank: Rank) -> Result<(), HostError> {
+        let Rank { host, within, kind, clone } = rank;
         let alike = &spec.processes[kind];
         let index = self.processes.len();
-        let cpu = index % self.cpus.len();
+        let side = &self.hosts[host];
+        let place = within % side.cpus.len();
+        let cpu = side.cpus.start + place;
+        let clone = (host * alike.count + clone) as u16;
         let refused = |why: &dyn fmt::Display| HostError(why.to_string());
         let mut submitters = Vec::new();
-        for (number, side) in self.devices.iter().enumerate() {
-            let token = index * spec.disks + number;
+        for device in &side.devices {
             let queues = usize::from(spec.config.queues);
-            let lane = cpu * queues / self.cpus.len();
+            let lane = place * queues / side.cpus.len();
+            let device = &self.devices[*device].device;
             let submitter =
-                side.device.submitter(&self.bell, token, lane).map_err(|why| refused(&why))?;
+                device.submitter(&self.bell, index, lane).map_err(|why| refused(&why))?;
             submitters.push(submitter);
         }
         let bytes = spec.disk.size / alike.spacing / SECTOR * SECTOR;
         let ground = Ground { bytes, block: 512, read_only: false };
-        let clones = alike.count as u16;
+        let clones = (alike.count * self.hosts.len()) as u16;
         let job = Job { depth: alike.habit.depth, seed: spec.seed, clones, ..alike.job.clone() };
         let stream = Stream::new(&job, ground, clone).map_err(|why| refused(&why))?;
         let begins_at = Nanos(alike.start + alike.stagger * u64::from(clone));
         let seat = Seat {
+            host,
             cpu,
             kind,
             submitters,
@@ -442,6 +355,7 @@ impl Host {
             }
             Alarm::Disk(disk) => self.take_ends(disk),
             Alarm::Process(process) => self.rouse(process),
+            Alarm::Link(link) => self.take_from_link(link),
             Alarm::Lane(lane) => {
                 let now = self.agenda.now();
                 if self.lanes[lane].timer.take_if(|at| *at <= now).is_some() {
@@ -476,10 +390,17 @@ impl Host {
             side.alarm = None;
         }
         while let Some(end) = self.disks[index].disk.take_end(now) {
-            let (queue, tag) = split_name(end.id);
-            let lane = self.devices[index].lanes_from + queue;
-            lock(&self.lanes[lane].port).ended.push(tag);
-            self.interrupt(lane);
+            let (lane, tag) = split_name(end.id);
+            match self.devices[self.lanes[lane].device].layer {
+                Layer::Path { adapter, .. } => {
+                    let bytes = self.lanes[lane].inbound[usize::from(tag)];
+                    self.put_on_link(links_of(adapter)[1], bytes, Passing::End(lane, tag));
+                }
+                Layer::Disk(_) | Layer::Mapped => {
+                    lock(&self.lanes[lane].port).ended.push(tag);
+                    self.interrupt(lane);
+                }
+            }
         }
         self.set_disk_alarm(index);
     }
@@ -488,16 +409,28 @@ impl Host {
     pub(crate) fn start(&mut self, lane: usize) {
         let now = self.agenda.now();
         let LaneSide { device, port, .. } = &self.lanes[lane];
-        let side = &mut self.disks[*device];
-        for job in lock(port).sent.drain(..) {
+        let layer = self.devices[*device].layer;
+        let sent = std::mem::take(&mut lock(port).sent);
+        for job in &sent {
             self.commands.count(job.op);
-            side.disk.start(job, now);
+            match layer {
+                Layer::Path { disk, adapter } => self.send(disk, adapter, *job),
+                Layer::Disk(disk) => self.disks[disk].disk.start(*job, now),
+                Layer::Mapped => unreachable!("a mapped device has no port"),
+            }
         }
-        let device = *device;
-        self.set_disk_alarm(device);
+        if let Layer::Disk(disk) = layer {
+            self.set_disk_alarm(disk);
+        }
+        let mut port = lock(&self.lanes[lane].port);
+        if port.sent.is_empty() {
+            // Kept for its memory.
+            port.sent = sent;
+            port.sent.clear();
+        }
     }
 
-    fn set_disk_alarm(&mut self, index: usize) {
+    pub(crate) fn set_disk_alarm(&mut self, index: usize) {
         let side = &mut self.disks[index];
         let Some(at) = side.disk.wake_at() else { return };
         let at = at.max(self.agenda.now());

@@ -11,20 +11,25 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod build;
 mod cpu;
 mod drive;
 mod driver;
 mod figures;
 mod heard;
 mod host;
+mod link;
 mod lock;
 mod process;
 pub mod profile;
+mod san;
 pub mod scene;
 mod single;
+mod spec;
 
 pub use cpu::CpuTime;
 pub use figures::{Commands, Figures, KindFigures, Service};
-pub use host::{Host, HostError, HostSpec, simulate, simulate_to_the_end};
+pub use host::{Host, simulate, simulate_to_the_end};
 pub use process::{Habit, Processes};
 pub use profile::Profile;
+pub use spec::{HostError, HostSpec, San};

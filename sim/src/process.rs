@@ -71,6 +71,7 @@ impl Processes {
 
 /// A process that is to be.
 pub(crate) struct Seat {
+    pub(crate) host: usize,
     pub(crate) cpu: usize,
     pub(crate) kind: usize,
     pub(crate) submitters: Vec<Submitter>,
@@ -90,10 +91,14 @@ enum Made {
 
 /// A process.
 pub(crate) struct Process {
+    /// The host that it is on.
+    pub(crate) host: usize,
     pub(crate) cpu: usize,
     pub(crate) kind: usize,
     pub(crate) habit: Habit,
-    pub(crate) submitters: Vec<Submitter>,
+    submitters: Vec<Submitter>,
+    /// Devices that have accepted something of it and not handed it back, in their order.
+    busy: Vec<usize>,
     pub(crate) asleep: bool,
     /// It has been told of ends, and has not looked.
     pub(crate) told: bool,
@@ -127,6 +132,8 @@ pub(crate) struct Process {
     taken: Vec<Nanos>,
     /// The device that is next.
     next: usize,
+    /// Empty between two calls.
+    used: Vec<usize>,
     pub(crate) tally: Tally,
     pub(crate) began: Nanos,
     /// It finishes by itself.
@@ -140,14 +147,16 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new(seat: Seat, alike: &Processes) -> Process {
-        let Seat { cpu, kind, submitters, stream, group, begins_at, seed } = seat;
+        let Seat { host, cpu, kind, submitters, stream, group, begins_at, seed } = seat;
         let (habit, bytes) = (alike.habit, alike.job.buffer_bytes() as usize);
         let spare = (0..habit.depth.into()).map(|place| (place, Buf::zeroed(bytes))).collect();
         Process {
+            host,
             cpu,
             kind,
             habit,
             submitters,
+            busy: Vec::new(),
             asleep: false,
             told: false,
             through: 0,
@@ -168,6 +177,7 @@ impl Process {
             begun: vec![Nanos::ZERO; usize::from(habit.depth)],
             taken: vec![Nanos::ZERO; usize::from(habit.depth)],
             next: 0,
+            used: Vec::new(),
             tally: Tally::default(),
             began: begins_at,
             finite: alike.are_finite(),
@@ -255,10 +265,10 @@ impl Process {
     /// Hands in what was held, then what it has made up, each to the next device.
     /// `sink` has the listener to what happens at a device.
     pub(crate) fn hand_in<S: Sink>(&mut self, now: Nanos, sink: impl Fn(usize) -> S) {
-        let mut used = 0_u64;
+        let mut used = std::mem::take(&mut self.used);
         for (device, bio) in std::mem::take(&mut self.held) {
             self.give(device, bio, now, sink(device));
-            used |= 1 << device;
+            used.push(device);
         }
         for made in std::mem::take(&mut self.made) {
             let device = self.next;
@@ -266,13 +276,14 @@ impl Process {
             let bio = self.bio(made);
             self.give(device, bio, now, sink(device));
             self.handed_in += 1;
-            used |= 1 << device;
+            used.push(device);
         }
-        for (device, submitter) in self.submitters.iter_mut().enumerate() {
-            if used & (1 << device) != 0 {
-                submitter.flush_plug_telling(now, sink(device));
-            }
+        used.sort_unstable();
+        used.dedup();
+        for device in used.drain(..) {
+            self.submitters[device].flush_plug_telling(now, sink(device));
         }
+        self.used = used;
     }
 
     fn bio(&mut self, made: Made) -> Bio {
@@ -302,7 +313,12 @@ impl Process {
         }
         let place = (bio.cookie >> 16) as usize;
         match self.submitters[device].submit_telling(bio, now, sink) {
-            Ok(()) => self.taken[place] = now,
+            Ok(()) => {
+                self.taken[place] = now;
+                if let Err(rank) = self.busy.binary_search(&device) {
+                    self.busy.insert(rank, device);
+                }
+            }
             Err(Refused::Full(bio)) => self.held.push((device, bio)),
             Err(Refused::Frozen(_) | Refused::Capped { .. }) => {
                 unreachable!("no device is frozen here, and no group capped")
@@ -312,19 +328,22 @@ impl Process {
 
     /// Takes what has ended; how much.
     pub(crate) fn take_ended(&mut self, now: Nanos) -> usize {
-        let Process { submitters, stream, spare, begun, taken, returned, bytes, .. } = self;
+        let Process { submitters, busy, stream, spare, begun, taken, returned, .. } = self;
+        let bytes = self.bytes;
         let mut ended = 0;
-        for submitter in submitters {
+        busy.retain(|device| {
+            let submitter = &mut submitters[*device];
             ended += submitter.complete(now, |completion| {
                 let Completion { cookie, status, .. } = completion;
                 assert!(status.is_ok(), "a simulated disk has no errors: {status:?}");
                 let (place, token) = ((cookie >> 16) as u32, cookie as u16);
                 let [begun, taken] = [&*begun, &*taken].map(|times| times[place as usize]);
                 returned.push(Returned::new(begun, taken, &completion));
-                spare.push((place, memory_of(completion.data, *bytes)));
+                spare.push((place, memory_of(completion.data, bytes)));
                 stream.ended(token, true, now);
             });
-        }
+            submitter.in_flight() > 0
+        });
         let Habit { pause, pause_spread, .. } = self.habit;
         if ended > 0 && pause + pause_spread > 0 {
             let longer = if pause_spread > 0 { self.prng.below(pause_spread + 1) } else { 0 };

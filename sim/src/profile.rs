@@ -18,6 +18,12 @@ pub struct Profile {
     pub lock: LockPrice,
     /// The queue that all share where requests are dealt out in turn.
     pub shared_queue: SharedQueue,
+    /// The SCSI mid-layer with the driver of the adapter, of each path of a disk.
+    #[serde(default)]
+    pub scsi: ScsiPrice,
+    /// The mapper of the paths.
+    #[serde(default)]
+    pub mapper: MapperPrice,
     /// What schedulers cost besides, by name. One that is not named costs nothing.
     #[serde(default)]
     pub scheduler: BTreeMap<String, SchedulerPrice>,
@@ -102,6 +108,30 @@ pub struct SharedQueue {
     pub stall_every: u64,
     /// For so long.
     pub stall: u64,
+}
+
+/// The SCSI mid-layer and the driver of an adapter. On the single-queue path both sections are
+/// under the lock of the adapter, which the paths of all disks over it share, and the queue's lock
+/// is let go of and had again around each; on the multi-queue path under none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScsiPrice {
+    /// A command is made and sent.
+    pub send: u64,
+    /// It has ended.
+    pub done: u64,
+    /// Cache lines with counters of the adapter that both change where no lock covers them.
+    pub counters: u64,
+}
+
+/// A mapper: what a request costs beside its way through the queue of its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapperPrice {
+    /// A path is chosen, and the request copied for it.
+    pub map: u64,
+    /// The copy has ended, and so does the request.
+    pub end: u64,
 }
 
 /// A scheduler's cost.
@@ -199,6 +229,7 @@ impl Profile {
 pub const PROFILES: &[(&str, &str)] = &[
     ("illumos-2019", include_str!("../profiles/illumos-2019.toml")),
     ("cascade-1sock-6.3", include_str!("../profiles/cascade-1sock-6.3.toml")),
+    ("broadwell-2sock-4.1", include_str!("../profiles/broadwell-2sock-4.1.toml")),
     ("guest-1cpu-6.12", include_str!("../profiles/guest-1cpu-6.12.toml")),
 ];
 

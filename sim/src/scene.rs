@@ -4,7 +4,8 @@
 use std::fmt;
 
 use crate::figures::Figures;
-use crate::host::{HostSpec, simulate, simulate_to_the_end};
+use crate::host::{simulate, simulate_to_the_end};
+use crate::spec::HostSpec;
 
 mod bound;
 pub mod custom;

@@ -4,52 +4,95 @@
 //! sends there. So a hold is priced for what was told in it: the scheduler's work for each request
 //! that was inserted, picked and ended, and the driver's for each that was sent. A hold in which
 //! nothing was told takes a hand-over of the lock alone.
+//!
+//! A path to a disk is over an adapter, which has a lock as well: to send a command, and when one
+//! has ended, the queue's lock is let go of, the adapter's is had, and then the queue's again.
 
 use crate::cpu::Step;
 use crate::drive::system;
 use crate::heard::{HeardHolds, Hold};
-use crate::host::Host;
+use crate::host::{DeviceSide, Host, Layer};
 
 impl Host {
     /// A process hands in what it has made up; what its processor does for that.
     pub(crate) fn hand_in_to_single(&mut self, process: usize, steps: &mut Vec<Step>) {
-        let heard: Vec<HeardHolds> = self.devices.iter().map(|_| HeardHolds::default()).collect();
-        self.processes[process].hand_in(self.agenda.now(), |device| &heard[device]);
-        for (device, heard) in heard.into_iter().enumerate() {
-            let lane = self.devices[device].lanes_from;
-            self.price_holds(lane, &heard.into_holds(), steps);
-        }
+        let heard = HeardHolds::default();
+        let devices = &self.hosts[self.processes[process].host].devices;
+        let sink = |number: usize| heard.of(devices[number]);
+        self.processes[process].hand_in(self.agenda.now(), sink);
+        let mut holds = std::mem::take(&mut self.spare.holds);
+        heard.take(&mut holds);
+        // A device after the other.
+        holds.sort_by_key(|(device, _)| *device);
+        self.price_holds(&holds, steps);
+        holds.clear();
+        self.spare.holds = holds;
+        self.price_below(steps);
     }
 
     /// A turn of the one lane of a device; what its processor does for that.
     pub(crate) fn turn_single(&mut self, lane: usize, steps: &mut Vec<Step>) {
         let heard = HeardHolds::default();
-        self.lanes[lane].lane.run_telling(self.agenda.now(), &heard);
-        let holds = heard.into_holds();
-        self.price_holds(lane, &holds, steps);
-        if holds.iter().any(|hold| hold.ended > 0) {
+        let device = self.lanes[lane].device;
+        self.lanes[lane].lane.run_telling(self.agenda.now(), heard.of(device));
+        let mut holds = std::mem::take(&mut self.spare.holds);
+        heard.take(&mut holds);
+        self.price_holds(&holds, steps);
+        if holds.iter().any(|(_, hold)| hold.ended > 0) {
             steps.push(Step::Tell(lane));
         }
+        holds.clear();
+        self.spare.holds = holds;
+        self.price_below(steps);
     }
 
-    fn price_holds(&self, lane: usize, holds: &[Hold], steps: &mut Vec<Step>) {
-        let path = &self.profile.path;
-        let device = &self.devices[self.lanes[lane].device];
-        let (price, lock) = (&device.price, device.right);
-        for Hold { inserted, picked, issued, ended } in holds {
+    /// What a mapper did at its paths in the call before.
+    pub(crate) fn price_below(&mut self, steps: &mut Vec<Step>) {
+        let mut holds = std::mem::take(&mut self.spare.holds);
+        self.heard_below.take(&mut holds);
+        self.price_holds(&holds, steps);
+        holds.clear();
+        self.spare.holds = holds;
+    }
+
+    fn price_holds(&self, holds: &[(usize, Hold)], steps: &mut Vec<Step>) {
+        for (device, hold) in holds {
+            let device = &self.devices[*device];
+            let (price, lock) = (&device.price, device.right);
+            let Hold { inserted, picked, issued, ended } = hold;
             let sections = [(inserted, &price.insert), (picked, &price.pick), (ended, &price.end)];
             let sections = sections.map(|(count, each)| count * each.iter().sum::<u64>());
-            let rung = if *issued > 0 { path.doorbell } else { 0 };
+            let layer = self.layer_price(device.layer);
+            let rung = if *issued > 0 { layer.doorbell } else { 0 };
             steps.extend([
                 system(inserted * price.own),
                 Step::Take(lock),
                 Step::Hold { lock, ns: sections.iter().sum() },
-                system(issued * path.issue + rung + ended * path.end),
+                system(issued * layer.issue + rung + ended * layer.end),
                 Step::Free(lock),
                 Step::Fetch(price.after),
             ]);
-            if *issued > 0 {
-                steps.push(Step::Start(lane));
+            self.price_adapter(device, hold, steps);
+            if *issued > 0 && device.layer != Layer::Mapped {
+                steps.push(Step::Start(device.lanes_from));
+            }
+        }
+    }
+
+    /// The adapter's lock, for each command of a hold.
+    fn price_adapter(&self, device: &DeviceSide, hold: &Hold, steps: &mut Vec<Step>) {
+        let Layer::Path { adapter, .. } = device.layer else { return };
+        let (lock, queue) = (self.adapters[adapter], device.right);
+        let price = self.profile.scsi;
+        for (count, ns) in [(hold.issued, price.send), (hold.ended, price.done)] {
+            for _ in 0..count {
+                steps.extend([
+                    Step::Take(lock),
+                    Step::Hold { lock, ns },
+                    Step::Free(lock),
+                    Step::Take(queue),
+                    Step::Free(queue),
+                ]);
             }
         }
     }

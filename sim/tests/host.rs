@@ -30,6 +30,7 @@ fn host(scheduler: &str, processes: usize, seed: u64) -> HostSpec {
         config,
         disk: Spec::preset("nvme-980pro").expect("a disk"),
         disks: 1,
+        san: None,
         processes: vec![Processes::new(
             "readers",
             processes,
@@ -134,13 +135,13 @@ fn a_host_that_cannot_be_is_refused_with_the_figure_and_its_bound() {
         change(&mut spec);
         simulate(spec, 0, MS).expect_err("it cannot be").to_string()
     };
-    assert_eq!(why(|spec| spec.disks = 0), "disks=0 is outside 1..=64");
-    assert_eq!(why(|spec| spec.disks = 65), "disks=65 is outside 1..=64");
+    assert_eq!(why(|spec| spec.disks = 0), "disks=0 is outside 1..=1024");
+    assert_eq!(why(|spec| spec.disks = 1025), "disks=1025 is outside 1..=1024");
     assert_eq!(why(|spec| spec.processes.clear()), "processes=0 is outside 1..=4096");
-    let pairs = why(|spec| (spec.disks, spec.processes[0].count) = (64, 65));
-    assert_eq!(pairs, "processes * disks=4160 is outside 1..=4096");
+    let pairs = why(|spec| (spec.disks, spec.processes[0].count) = (1024, 1025));
+    assert_eq!(pairs, "processes * disks=1049600 is outside 1..=1048576");
     let cores = why(|spec| spec.profile.machine.cores = 0);
-    assert_eq!(cores, "sockets * cores=0 is outside 1..=256");
+    assert_eq!(cores, "processors=0 is outside 1..=256");
     assert_eq!(why(|spec| spec.processes[0].habit.batch = 0), "batch=0 is outside 1..=65535");
     assert_eq!(why(|spec| spec.processes[0].count = 0), "processes=0 is outside 1..=4096");
     let pause = why(|spec| spec.processes[0].habit.pause = 1_000_000_000_001);

@@ -9,9 +9,9 @@ use weir_sim_disk::Spec;
 use super::settings::{Bounds, Setting, Settings};
 use super::{Bound, Case, Row, Scene, SceneError, Source, Span, rows_of};
 use crate::figures::Figures;
-use crate::host::HostSpec;
 use crate::process::{Habit, Processes};
 use crate::profile::Profile;
+use crate::spec::HostSpec;
 
 const MS: u64 = 1_000_000;
 
@@ -104,6 +104,7 @@ fn host(profile: &Profile, scheduler: &str, (processes, ssds): (u64, u64), depth
         },
         disk: Spec::preset("nvme-980pro").expect("a disk of ours"),
         disks: ssds as usize,
+        san: None,
         processes: vec![Processes::new("fio", processes as usize, habit, job)],
         weights: Vec::new(),
         seed: 0,

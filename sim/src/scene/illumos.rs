@@ -8,9 +8,9 @@ use weir_sim_disk::Spec;
 use super::settings::{Bounds, Setting, Settings};
 use super::{Bound, Case, Row, Scene, SceneError, Source, Span, rows_of};
 use crate::figures::Figures;
-use crate::host::HostSpec;
 use crate::process::{Habit, Processes};
 use crate::profile::Profile;
+use crate::spec::HostSpec;
 
 const MS: u64 = 1_000_000;
 
@@ -86,6 +86,7 @@ fn host(profile: &Profile, queues: u16, threads: u64) -> HostSpec {
         config: Config { spread: Spread::RoundRobin, queues, timeout_ns: 0, ..Config::default() },
         disk: Spec::parse(DISK).expect("a disk of ours"),
         disks: 1,
+        san: None,
         processes: vec![Processes::new("vdbench", threads as usize, habit, job)],
         weights: Vec::new(),
         seed: 0,

@@ -8,9 +8,9 @@ use weir_sim_disk::Spec;
 use super::settings::{Bounds, Setting, Settings};
 use super::{Bound, Case, Row, Scene, SceneError, Source, Span, rows_of};
 use crate::figures::{Figures, KindFigures};
-use crate::host::HostSpec;
 use crate::process::{Habit, Processes};
 use crate::profile::Profile;
+use crate::spec::HostSpec;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -263,6 +263,7 @@ fn host(
         },
         disk: Spec::parse(disk).expect("a disk of ours"),
         disks: 1,
+        san: None,
         processes,
         weights: Vec::new(),
         seed: 0,

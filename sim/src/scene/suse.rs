@@ -8,9 +8,9 @@ use weir_sim_disk::Spec;
 use super::settings::{Bounds, Setting, Settings};
 use super::{Bound, Case, Row, Scene, SceneError, Source, Span, rows_of};
 use crate::figures::Figures;
-use crate::host::HostSpec;
 use crate::process::{Habit, Processes};
 use crate::profile::Profile;
+use crate::spec::HostSpec;
 
 const S: u64 = 1_000_000_000;
 
@@ -125,6 +125,7 @@ fn host(writers: u64, mib: u64) -> HostSpec {
         config: Config::default(),
         disk: Spec::preset("dd32").expect("a disk of ours"),
         disks: 1,
+        san: None,
         processes: vec![writers],
         weights: Vec::new(),
         seed: 0,

@@ -7,9 +7,9 @@ use weir_queue::{Config, QueueMode, Spread};
 use weir_sim_disk::Spec;
 
 use super::{Chosen, row_of};
-use crate::host::HostSpec;
 use crate::process::{Habit, Processes};
 use crate::profile::Profile;
+use crate::spec::HostSpec;
 
 /// What a case is made of: one value for each path.
 pub(super) struct Build<'a> {
@@ -71,6 +71,7 @@ impl Build<'_> {
             config: self.config(cpus),
             disk,
             disks: self.number("disk.count") as usize,
+            san: None,
             processes: self.kinds.iter().map(|kind| self.processes(kind)).collect(),
             weights: weights.collect(),
             seed: 0,

@@ -1,0 +1,179 @@
+//! How a host is put together: its processors, its disks, and the devices in front of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_map::multipath::Multipath;
+use weir_map::multipath::settings::Settings;
+use weir_map::multipath::table::{Mode, Table};
+use weir_queue::{Config, Device, Driver, QueueMode};
+use weir_sim_disk::{Disk, Kind};
+
+use crate::cpu::Cpu;
+use crate::driver::{SharedPort, SimDriver};
+use crate::host::{DeviceSide, DiskSide, Host, HostSide, LaneSide, Layer};
+use crate::link::Link;
+use crate::spec::{HostError, HostSpec, San};
+
+/// A device that is to be.
+struct Plan<'a> {
+    layer: Layer,
+    config: Config,
+    driver: Arc<dyn Driver>,
+    /// The driver's ports, by hard queue; none of a mapped device.
+    ports: Vec<SharedPort>,
+    /// The processor that the interrupts of each hard queue go to.
+    cpu_of: &'a dyn Fn(usize) -> usize,
+}
+
+fn refused(why: &dyn fmt::Display) -> HostError {
+    HostError(why.to_string())
+}
+
+impl Host {
+    /// Processors of each host.
+    pub(crate) fn add_hosts(&mut self, spec: &HostSpec) {
+        let sockets = spec.profile.machine.sockets;
+        for cpus in spec.hosts() {
+            let from = self.cpus.len();
+            let cores = cpus.div_ceil(sockets);
+            self.cpus.extend((0..cpus).map(|index| Cpu {
+                socket: index / cores,
+                rests: true,
+                ..Cpu::default()
+            }));
+            self.hosts.push(HostSide { cpus: from..from + cpus, devices: Vec::new() });
+        }
+    }
+
+    /// The disks, and what each host has in front of them.
+    pub(crate) fn add_disks(&mut self, spec: &HostSpec) -> Result<(), HostError> {
+        let is_one = spec.san.is_some() && matches!(spec.disk.kind, Kind::Array(_));
+        for index in 0..if is_one { 1 } else { spec.disks } {
+            let disk = Disk::new(&spec.disk, spec.seed.wrapping_add(index as u64));
+            self.disks.push(DiskSide { disk, alarm: None });
+        }
+        for host in 0..self.hosts.len() {
+            match &spec.san {
+                None => (0..spec.disks).try_for_each(|disk| self.add_direct(spec, host, disk))?,
+                Some(san) => {
+                    for _ in 0..san.adapters {
+                        let (adapter, line) = (self.add_lock(), self.lines.len());
+                        self.adapters.push(adapter);
+                        self.lines.resize(line + 1, None);
+                        self.links.extend([Link::new(san.link), Link::new(san.link)]);
+                    }
+                    for volume in 0..spec.disks {
+                        let disk = if is_one { 0 } else { volume };
+                        self.add_over_paths(spec, san, host, [volume, disk])?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A disk that its host reaches directly.
+    fn add_direct(&mut self, spec: &HostSpec, host: usize, disk: usize) -> Result<(), HostError> {
+        let config = Config { name: format!("disk{disk}"), ..spec.config.clone() };
+        let queues = usize::from(config.queues);
+        let driver = Arc::new(SimDriver::new(spec.disk.clone(), config.queues, self.lanes.len()));
+        let ports = (0..queues).map(|queue| driver.port(queue)).collect();
+        let vectors = spec.profile.path.vectors.clamp(1, queues);
+        let cpus = self.hosts[host].cpus.clone();
+        let cpu_of = |queue: usize| cpus.start + (queue % vectors) * cpus.len() / vectors;
+        let layer = Layer::Disk(disk);
+        let plan = Plan { layer, config, driver, ports, cpu_of: &cpu_of };
+        let device = self.add_device(spec, plan)?;
+        self.devices[device].device.attach_groups(&self.groups);
+        self.hosts[host].devices.push(device);
+        Ok(())
+    }
+
+    /// A volume that its host reaches over paths, each a device of its own below the mapper.
+    fn add_over_paths(
+        &mut self,
+        spec: &HostSpec,
+        san: &San,
+        host: usize,
+        [volume, disk]: [usize; 2],
+    ) -> Result<(), HostError> {
+        let names: Vec<String> =
+            (0..san.paths).map(|path| format!("host{host}-disk{volume}-path{path}")).collect();
+        let mut legs = Vec::new();
+        for (path, name) in names.iter().enumerate() {
+            let leg = self.add_path(spec, san, [host, disk, path], name)?;
+            legs.push(self.devices[leg].device.clone());
+        }
+        let mut table = Table::of_paths(san.selector, names.iter().map(String::as_str));
+        let is_single = spec.config.mode == QueueMode::Sq;
+        table.features.queue_mode = Some(if is_single { Mode::Rq } else { Mode::Mq });
+        let mapped =
+            Multipath::new(table, legs, Settings::default()).map_err(|why| refused(&why))?;
+        let name = format!("host{host}-disk{volume}");
+        let config = Config { name, ..spec.config.clone() };
+        let first = self.hosts[host].cpus.start;
+        let (driver, ports) = (Arc::new(mapped), Vec::new());
+        let cpu_of = &|_| first;
+        let plan = Plan { layer: Layer::Mapped, config, driver, ports, cpu_of };
+        let device = self.add_device(spec, plan)?;
+        self.devices[device].device.attach_groups(&self.groups);
+        self.hosts[host].devices.push(device);
+        Ok(())
+    }
+
+    fn add_path(
+        &mut self,
+        spec: &HostSpec,
+        san: &San,
+        [host, disk, path]: [usize; 3],
+        name: &str,
+    ) -> Result<usize, HostError> {
+        let config = Config { name: name.to_owned(), ..san.path.clone() };
+        let queues = usize::from(config.queues);
+        let driver = Arc::new(SimDriver::new(spec.disk.clone(), config.queues, self.lanes.len()));
+        let ports = (0..queues).map(|queue| driver.port(queue)).collect();
+        let own = path % san.adapters;
+        let vectors = san.adapters * queues;
+        let cpus = self.hosts[host].cpus.clone();
+        let cpu_of = |queue| cpus.start + (own * queues + queue) * cpus.len() / vectors;
+        let layer = Layer::Path { disk, adapter: host * san.adapters + own };
+        let plan = Plan { layer, config, driver, ports, cpu_of: &cpu_of };
+        let index = self.add_device(spec, plan)?;
+        if san.path.mode == QueueMode::Sq {
+            self.devices[index].device.listen_to_mappers(self.heard_below.of(index));
+        }
+        Ok(index)
+    }
+
+    fn add_device(&mut self, spec: &HostSpec, plan: Plan<'_>) -> Result<usize, HostError> {
+        let Plan { layer, config, driver, ports, cpu_of } = plan;
+        let (queues, is_single) = (usize::from(config.queues), config.mode == QueueMode::Sq);
+        let device = Device::new(config, driver).map_err(|why| refused(&why))?;
+        let price = spec.profile.scheduler.get(device.scheduler()).cloned().unwrap_or_default();
+        let (lanes_from, index) = (self.lanes.len(), self.devices.len());
+        let mut ports = ports.into_iter();
+        for queue in 0..queues {
+            let lane = device.open_lane(queue, &self.bell).map_err(|why| refused(&why))?;
+            let place = lane.place();
+            if self.places.len() <= place {
+                self.places.resize(place + 1, usize::MAX);
+            }
+            self.places[place] = self.lanes.len();
+            let mutex = self.add_lock();
+            self.lanes.push(LaneSide {
+                lane,
+                device: index,
+                cpu: cpu_of(queue),
+                port: ports.next().unwrap_or_default(),
+                raised: false,
+                timer: None,
+                mutex,
+                inbound: Vec::new(),
+            });
+        }
+        let right = self.add_lock();
+        self.devices.push(DeviceSide { device, layer, is_single, lanes_from, price, right });
+        Ok(index)
+    }
+}

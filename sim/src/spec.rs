@@ -1,0 +1,162 @@
+//! What is to be simulated, and its bounds.
+
+use std::fmt;
+
+use weir_map::multipath::table::Policy;
+use weir_queue::Config;
+use weir_sim_disk::Spec;
+
+use crate::process::Processes;
+use crate::profile::{CPUS_MAX, Profile};
+
+/// A host that is to be simulated.
+#[derive(Clone, Debug)]
+pub struct HostSpec {
+    /// What work costs on it, and its processors.
+    pub profile: Profile,
+    /// How the queues of each device are built.
+    pub config: Config,
+    /// Its disks, all of one kind.
+    pub disk: Spec,
+    /// How many. Over a network those of a storage array are volumes of one array.
+    pub disks: usize,
+    /// How they are reached; `None`: directly, by one host.
+    pub san: Option<San>,
+    /// The processes of each host, by kind. What is of one kind is named once.
+    pub processes: Vec<Processes>,
+    /// Weights of groups, by path; 100 for those that are not named.
+    pub weights: Vec<(String, u16)>,
+    /// What chance begins with.
+    pub seed: u64,
+}
+
+/// A storage network: hosts, and the paths from each to each disk. A path leads over one of its
+/// host's adapters, which has a link.
+#[derive(Clone, Debug)]
+pub struct San {
+    /// Processors of each host; they share out over the sockets that the profile has.
+    pub hosts: Vec<usize>,
+    /// Paths from a host to a disk.
+    pub paths: usize,
+    /// Adapters of a host; the paths of a disk go round them.
+    pub adapters: usize,
+    /// Bytes a second that an adapter's link carries each way; 0: no bound.
+    pub link: u64,
+    /// How the queues of a path are built.
+    pub path: Config,
+    /// What chooses the path of a request.
+    pub selector: Policy,
+}
+
+/// Disks at most.
+const DISKS_MAX: usize = 1024;
+
+/// Processes at most: as many as the bell tells apart.
+const PROCESSES_MAX: usize = 4096;
+
+/// Pairs of a process and a disk at most.
+const PAIRS_MAX: usize = 1 << 20;
+
+/// Paths from a host to a disk at most.
+const PATHS_MAX: usize = 64;
+
+/// Hard queues of all devices at most: as many as one home turns.
+const LANES_MAX: usize = 65_536;
+
+impl HostSpec {
+    pub(crate) fn check(&self) -> Result<(), HostError> {
+        let cpus = self.hosts().iter().copied().fold(0, usize::saturating_add);
+        let hosts = self.hosts().len();
+        let each = self.processes.iter().map(|kind| kind.count).fold(0, usize::saturating_add);
+        let processes = each.saturating_mul(hosts);
+        let pairs = processes.saturating_mul(self.disks);
+        let over =
+            self.san.as_ref().map_or(0, |san| san.paths.saturating_mul(san.path.queues.into()));
+        let lanes = (over + usize::from(self.config.queues)) * hosts;
+        for (name, value, most) in [
+            ("processors", cpus, CPUS_MAX),
+            ("vectors", self.profile.path.vectors, CPUS_MAX),
+            ("disks", self.disks, DISKS_MAX),
+            ("processes", processes, PROCESSES_MAX),
+            ("processes * disks", pairs, PAIRS_MAX),
+            ("hard queues", lanes.saturating_mul(self.disks), LANES_MAX),
+        ] {
+            between(name, value as u64, 1, most as u64)?;
+        }
+        if let Some(san) = &self.san {
+            between("paths", san.paths as u64, 1, PATHS_MAX as u64)?;
+            between("adapters", san.adapters as u64, 1, san.paths as u64)?;
+            san.hosts.iter().try_for_each(|cpus| between("cpus", *cpus as u64, 1, 256))?;
+        }
+        self.processes.iter().try_for_each(|kind| self.check_kind(kind))?;
+        let memory = self.processes.iter().fold(0_u64, |sum, kind| {
+            let each = u64::from(kind.habit.depth).saturating_mul(kind.job.buffer_bytes());
+            sum.saturating_add(each.saturating_mul((kind.count * hosts) as u64))
+        });
+        between("bytes of all I/Os under way", memory, 0, MEMORY_MAX)?;
+        Ok(())
+    }
+
+    /// Processors of each host.
+    pub(crate) fn hosts(&self) -> Vec<usize> {
+        let machine = self.profile.machine;
+        match &self.san {
+            Some(san) => san.hosts.clone(),
+            None => vec![machine.sockets.saturating_mul(machine.cores)],
+        }
+    }
+
+    fn check_kind(&self, kind: &Processes) -> Result<(), HostError> {
+        let Processes { habit, start, stagger, .. } = kind;
+        between("count", kind.count as u64, 1, PROCESSES_MAX as u64)?;
+        between("depth", habit.depth.into(), 1, u16::MAX.into())?;
+        between("batch", habit.batch.into(), 1, u16::MAX.into())?;
+        between("spacing", kind.spacing, 1, 1 << 20)?;
+        between("ios", kind.ios.unwrap_or(1), 1, u64::MAX)?;
+        for (name, ns) in [
+            ("think", habit.think),
+            ("think_spread", habit.think_spread),
+            ("pause", habit.pause),
+            ("pause_spread", habit.pause_spread),
+            ("start", *start),
+            ("stagger", *stagger),
+        ] {
+            between(name, ns, 0, TIME_MAX)?;
+        }
+        let name = &kind.name;
+        if self.processes.iter().filter(|other| other.name == *name).count() > 1 {
+            return Err(HostError(format!("two kinds of processes are called {name:?}")));
+        }
+        if kind.job.flush_every > 0 && self.disks > 1 {
+            let (every, disks) = (kind.job.flush_every, self.disks);
+            let what = format!("flush_every={every} with disks={disks}: a flush is for one disk");
+            return Err(HostError(what));
+        }
+        Ok(())
+    }
+}
+
+/// What all I/Os under way have for memory at most, bytes.
+const MEMORY_MAX: u64 = 2 << 30;
+
+/// The longest time of a process, ns: a thousand seconds.
+const TIME_MAX: u64 = 1_000_000_000_000;
+
+fn between(name: &str, value: u64, least: u64, most: u64) -> Result<(), HostError> {
+    match value {
+        value if (least..=most).contains(&value) => Ok(()),
+        value => Err(HostError(format!("{name}={value} is outside {least}..={most}"))),
+    }
+}
+
+/// Why a host cannot be simulated.
+#[derive(Debug)]
+pub struct HostError(pub(crate) String);
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for HostError {}
