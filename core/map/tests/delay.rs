@@ -1,8 +1,5 @@
 //! A delayed disk: each class of I/O is sent when its time has come, and nothing is lost meanwhile.
 
-#[path = "../../queue/tests/bed/mod.rs"]
-mod bed;
-
 mod rig;
 
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! Faults as a target and as a line of a table: how they are stated, shown and counted. What they
 //! do is in the tests of the driver, and in the laws of all drivers.
 
-#[path = "../../queue/tests/bed/mod.rs"]
-mod bed;
 mod rig;
 
 use proptest::prelude::*;

@@ -1,7 +1,5 @@
 //! A flakey disk: what it does in which interval, and its line.
 
-#[path = "../../queue/tests/bed/mod.rs"]
-mod bed;
 mod rig;
 
 use proptest::prelude::*;

@@ -1,7 +1,5 @@
 //! Tables as an enemy or a mistake writes them: numbers at their bounds, many legs, any words.
 
-#[path = "../../queue/tests/bed/mod.rs"]
-mod bed;
 mod rig;
 
 use std::fmt::Write;

@@ -4,14 +4,11 @@
 //! All homes are one, and time is virtual. `LAYOUT_SEED=n` plays one seed, `LAYOUT_SEEDS=n` so
 //! many.
 
-#[path = "../../queue/tests/bed/mod.rs"]
-mod bed;
-
 use std::sync::Arc;
 
-use bed::sender::NoWake;
-use bed::{Tell, filled, seeds, value, values};
 use weir_bio::{Bio, Data, Nanos, Op, Prng, SECTOR, Status};
+use weir_laws::sender::NoWake;
+use weir_laws::{Tell, filled, seeds, value, values};
 use weir_local::Ram;
 use weir_map::{Area, Layout, Mapped, Place, Shape};
 use weir_queue::{Bell, Completion, Config, Device, Home, QueueMode, Submitter};

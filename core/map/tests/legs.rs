@@ -1,8 +1,6 @@
 //! Legs that differ, and legs that tell what reached them: whose limits count, what of a request
 //! goes down with its bios, and which errors are a leg's.
 
-#[path = "../../queue/tests/bed/mod.rs"]
-mod bed;
 mod rig;
 
 use std::cell::Cell;

@@ -4,19 +4,15 @@
 //! Homes are virtual, and a lane is turned for a reason only: a wake-up that is lost is a scene
 //! that does not go on.
 
-#[path = "../../queue/tests/bed/mod.rs"]
-mod bed;
-mod fabric;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bed::device::Plan;
-use bed::path::{Order, Path};
-use bed::sender::NoWake;
-use bed::{Tell, filled, values};
-use fabric::{Build, Fabric, Narrow};
 use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
+use weir_laws::device::Plan;
+use weir_laws::fabric::{Build, Fabric, Narrow};
+use weir_laws::path::{Order, Path};
+use weir_laws::sender::NoWake;
+use weir_laws::{Tell, filled, values};
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Activation, Bell, Completion, Config, Detail, Device, Frozen, Home, PortAccess, PortState,

@@ -1,7 +1,5 @@
 //! Areas on no leg: zeros that drop what is written, and errors; alone and beside others.
 
-#[path = "../../queue/tests/bed/mod.rs"]
-mod bed;
 mod rig;
 
 use rig::{Rig, parse, range, read, write};

@@ -1,8 +1,6 @@
 //! The scenes of a device over two others, with the mapper of this crate: what `weir_queue::Legs`
 //! asks of every mapper.
 
-#[path = "../../queue/tests/bed/mod.rs"]
-mod bed;
 #[path = "../../queue/tests/stacked/scenes.rs"]
 mod scenes;
 

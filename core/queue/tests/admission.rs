@@ -1,8 +1,6 @@
 //! The promises to a device at admission: no request beyond its limits, no flag that a bio of it
 //! did not ask for, and memory that its driver can reach.
 
-mod bed;
-
 use std::sync::{Arc, Mutex};
 
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng, Segments, Status};
@@ -427,7 +425,7 @@ fn check(limits: &Limits, seen: &Seen) {
 #[test]
 fn no_request_breaks_a_limit_of_memory_wherever_its_pieces_lie() {
     for seed in 0..200 {
-        let _tell = bed::Tell(format!("seed {seed}"));
+        let _tell = weir_laws::Tell(format!("seed {seed}"));
         let mut prng = Prng::new(seed);
         let mut pick = |of: &[u32]| of[prng.below(of.len() as u64) as usize];
         let limits = Limits {

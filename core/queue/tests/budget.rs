@@ -1,11 +1,9 @@
 //! A device whose requests need a place beside their tags, as the commands of a logical unit do.
 
-mod bed;
-
 use std::sync::{Arc, Mutex};
 
-use bed::Tell;
 use weir_bio::{Bio, Buf, Limits, Nanos, Prng, Status};
+use weir_laws::Tell;
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Batch, Bell, Budget, Config, Device, Done, Driver, DriverError, DriverQueue, Home, QueueMode,
@@ -251,7 +249,7 @@ fn a_request_without_a_place_stays_where_it_is_merged_and_sorted() {
 
 #[test]
 fn places_are_never_exceeded_nor_lost_and_no_lane_is_forgotten() {
-    for seed in bed::seeds("BUDGET", 6) {
+    for seed in weir_laws::seeds("BUDGET", 6) {
         for (scheduler, queues) in [
             ("none", 3),
             ("mq-deadline", 1),

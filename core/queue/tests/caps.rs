@@ -1,12 +1,10 @@
 //! Caps act where a bio is submitted, whatever way it came.
 
-mod bed;
-
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use bed::device::{Plan, Shape, Sim};
 use weir_bio::{Bio, Buf, Flags, GroupId, Limits, Nanos, Status};
+use weir_laws::device::{Plan, Shape, Sim};
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Bell, Caps, Completion, Config, Device, Groups, Lane, Progress, QueueMode, Refused, Step,

@@ -2,13 +2,11 @@
 //! lane. They have their lane turned through the [`Wake`] they got at home, and no home turns a
 //! lane without a reason.
 
-mod bed;
-
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use bed::device::{Plan, Shape, Sim};
 use weir_bio::{Bio, Buf, Data, Limits, Nanos, Status};
+use weir_laws::device::{Plan, Shape, Sim};
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Batch, Bell, Config, Device, Done, Driver, DriverError, DriverQueue, Home, QueueMode, Queues,

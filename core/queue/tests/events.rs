@@ -4,19 +4,17 @@
 //!
 //! `EVENTS_SEED=n` plays one seed, `EVENTS_SEEDS=n` so many.
 
-mod bed;
-
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 use std::sync::Arc;
 
-use bed::device::{Plan, Shape, Sim};
-use bed::log::{Log, check};
-use bed::path::{Order, Path};
-use bed::sender::{Change, NoWake, Orders, Sender, held};
-use bed::sleepers::{House, Step as Went};
-use bed::{Tell, seeds};
 use weir_bio::{Bio, Buf, Limits, Nanos, Prng, Status};
+use weir_laws::device::{Plan, Shape, Sim};
+use weir_laws::log::{Log, check};
+use weir_laws::path::{Order, Path};
+use weir_laws::sender::{Change, NoWake, Orders, Sender, held};
+use weir_laws::sleepers::{House, Step as Went};
+use weir_laws::{Tell, seeds};
 use weir_queue::driver::Affinity;
 use weir_queue::{Bell, Config, Device, Event, LaneHomes, QueueMode, Spread, Then, Watch, What};
 

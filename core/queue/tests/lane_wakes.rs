@@ -2,13 +2,11 @@
 //! only for a reason its home would see: it was told, a time it named has come, its driver has an
 //! event.
 
-mod bed;
-
 use std::sync::Arc;
 
-use bed::device::{Plan, Shape, Sim};
-use bed::tokens::{REST_NS, one, two_that_rest};
 use weir_bio::{Bio, Buf, Data, Limits, Nanos, Op, Status};
+use weir_laws::device::{Plan, Shape, Sim};
+use weir_laws::tokens::{REST_NS, one, two_that_rest};
 use weir_queue::driver::Affinity;
 use weir_queue::{Bell, Config, Device, Home, Lane, Submitter};
 use weir_sched::Make;

@@ -1,12 +1,10 @@
 //! Patches: writes inside a block, beside other I/O to the same blocks, one thread.
 
-mod bed;
-
 use std::sync::Arc;
 
-use bed::bytes::{Bytes, patch};
-use bed::path::{Order, Path};
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng, SECTOR, Status};
+use weir_laws::bytes::{Bytes, patch};
+use weir_laws::path::{Order, Path};
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Bell, Completion, Config, Device, Kept, Lane, Progress, Refused, Step, Submitter, Then, Watch,
@@ -850,10 +848,10 @@ impl Law {
 
 #[test]
 fn no_byte_is_lost_among_patches_and_aligned_writes() {
-    for seed in bed::seeds("PATCHES", 60) {
+    for seed in weir_laws::seeds("PATCHES", 60) {
         let mut prng = Prng::new(seed);
         let path = PATHS[prng.below(PATHS.len() as u64) as usize];
-        let _tell = bed::Tell(format!("PATCHES_SEED={seed} {path:?}"));
+        let _tell = weir_laws::Tell(format!("PATCHES_SEED={seed} {path:?}"));
         let block = [512, 4096][prng.below(2) as usize];
         let nr_requests = [None, Some(4)][prng.below(2) as usize];
         let config = Config { nr_requests, ..Config::default() };

@@ -1,11 +1,9 @@
 //! Recording a device's scheduler while it works: what it chose comes out of a replay of the
 //! recording, on both paths, whatever the driver does; and what ends a recording.
 
-mod bed;
-
-use bed::device::{Plan, Shape, Sim};
-use bed::{filled, seeds};
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng};
+use weir_laws::device::{Plan, Shape, Sim};
+use weir_laws::{filled, seeds};
 use weir_queue::driver::Affinity;
 use weir_queue::{Bell, Config, Device, Lane, LiveRecording, QueueMode, RecordingEnd, Submitter};
 use weir_sched::recorder::Cut;

@@ -1,12 +1,10 @@
 //! Scenes made by hand: each is one thing that once went wrong, or nearly did.
 
-mod bed;
-
 use std::sync::Arc;
 
-use bed::device::{Plan, Shape, Sim};
-use bed::filled;
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Status};
+use weir_laws::device::{Plan, Shape, Sim};
+use weir_laws::filled;
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Bell, Completion, Config, Device, Lane, QueueMode, Refused, Settings, Spread, Submitter,

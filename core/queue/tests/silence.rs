@@ -1,13 +1,11 @@
 //! Scenes of drivers that fall silent, made by hand: what a submitter is told, what waits for what,
 //! and what the disk holds afterwards.
 
-mod bed;
-
 use std::sync::Arc;
 
-use bed::device::{Plan, Shape, Sim};
-use bed::{filled, value, values};
 use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Status};
+use weir_laws::device::{Plan, Shape, Sim};
+use weir_laws::{filled, value, values};
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Bell, Completion, Config, Device, Lane, Progress, QueueMode, Step, Submitter, Watch,

@@ -13,8 +13,6 @@
 //! The scheduler's choices are the system's, so a seed does not repeat a run: `STRESS_SEED=n` only
 //! makes the same scene, `STRESS_SEEDS=n` so many.
 
-mod bed;
-
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,16 +23,16 @@ use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use bed::client::{Client, Office, Plot};
-use bed::controller::{Fixed, reconfigure};
-use bed::device::{Plan, Shape, Sim, any_limits};
-use bed::model::Model;
-use bed::path::{Order, Path};
-use bed::rest::check_tags;
-use bed::sleepers::App;
-use bed::watched::on_asked;
-use bed::{Tell, real_now, seeds};
 use weir_bio::{Limits, Nanos, Prng, Status};
+use weir_laws::client::{Client, Office, Plot};
+use weir_laws::controller::{Fixed, reconfigure};
+use weir_laws::device::{Plan, Shape, Sim, any_limits};
+use weir_laws::model::Model;
+use weir_laws::path::{Order, Path};
+use weir_laws::rest::check_tags;
+use weir_laws::sleepers::App;
+use weir_laws::watched::on_asked;
+use weir_laws::{Tell, seeds};
 use weir_queue::driver::Affinity;
 use weir_queue::{Bell, Config, Device, Home, Lane, LaneAnswer, LaneHomes, QueueMode, Submitter};
 use weir_ring::Wake;
@@ -70,6 +68,12 @@ const TURNS_MAX: u32 = 20_000;
 /// From one turn to the next at the end, when no clock is read: schedulers that let time pass
 /// between two submitters go on.
 const TURN_NS: u64 = 1_000_000;
+
+/// The real time: what runs here runs on real threads.
+#[expect(clippy::disallowed_methods, reason = "a test may watch itself; core takes `now`")]
+fn real_now() -> Instant {
+    Instant::now()
+}
 
 /// How long nothing may move, in real time.
 const STILL_MAX: Duration = Duration::from_secs(60);

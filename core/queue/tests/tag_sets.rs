@@ -1,7 +1,5 @@
 //! Devices that share one set of tags, as the logical units behind one host adapter do.
 
-mod bed;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +11,7 @@ use weir_queue::{
 };
 use weir_ring::Wake;
 
-use bed::Tell;
+use weir_laws::Tell;
 
 struct NoWake;
 
@@ -230,7 +228,7 @@ fn config(scheduler: &str) -> Config {
 
 #[test]
 fn units_never_have_more_commands_at_once_than_their_adapter_has_tags() {
-    for seed in bed::seeds("TAG_SETS", 8) {
+    for seed in weir_laws::seeds("TAG_SETS", 8) {
         let _tell = Tell(format!("TAG_SETS_SEED={seed}"));
         let mut prng = Prng::new(seed);
         let adapter = Adapter::new(24, 3);

@@ -8,22 +8,19 @@
 // The bed expects the rules of the rooms in core, where a clock is forbidden.
 #![allow(unfulfilled_lint_expectations)]
 
-#[path = "../../../core/queue/tests/bed/mod.rs"]
-mod bed;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bed::client::{Client, Office, Plot};
-use bed::model::Model;
-use bed::path::{Order, Path};
-use bed::sleepers::House;
-use bed::{Tell, seeds};
 use weir::scsi_sim::{Patience, PortId, Route, SharedTarget, SimTransport, Spec, TargetTime};
 use weir_bio::{Nanos, Prng, Status};
 use weir_driver_scsi::{Host, HostOptions, Unit, UnitOptions};
+use weir_laws::client::{Client, Office, Plot};
+use weir_laws::model::Model;
+use weir_laws::path::{Order, Path};
+use weir_laws::sleepers::House;
+use weir_laws::{Tell, seeds};
 use weir_map::multipath::Multipath;
 use weir_map::multipath::settings::Settings;
 use weir_map::multipath::table::Table;
@@ -351,7 +348,7 @@ impl Scene {
         let mut bytes = vec![0; SECTORS as usize * 512];
         self.target.with(self.house.now, |target, _| target.peek(0, 0, &mut bytes));
         for (sector, bytes) in (0..).zip(bytes.chunks(512)) {
-            let value = bed::get(bytes);
+            let value = weir_laws::get(bytes);
             assert!(
                 office.model.may_survive(sector, value),
                 "sector {sector} lost what was flushed, and holds what bio {} wrote",
@@ -423,7 +420,7 @@ impl Scene {
         let model = &mut self.office.borrow_mut().model;
         let now = model.tick();
         for (sector, bytes) in (0..).zip(bytes.chunks(512)) {
-            let value = bed::get(bytes);
+            let value = weir_laws::get(bytes);
             let is_right = model.may_read(sector, value, now);
             assert!(is_right, "sector {sector} held what bio {} wrote at the end", value >> 24);
         }

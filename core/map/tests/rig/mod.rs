@@ -11,7 +11,7 @@ use weir_queue::{
     Backing, Bell, Config, Device, Driver, Home, MapControl, Submitter, TargetKind, Written,
 };
 
-use crate::bed::sender::NoWake;
+use weir_laws::sender::NoWake;
 
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000 * MS;

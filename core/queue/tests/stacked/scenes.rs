@@ -10,14 +10,14 @@ use std::sync::mpsc;
 use std::thread::Thread;
 use std::time::Duration;
 
-use crate::bed::device::{Plan, Shape, Sim};
-use crate::bed::log::Log;
-use crate::bed::path::{Order, Path};
-use crate::bed::sender::{Change, NoWake, Orders, Sender, held};
-use crate::bed::sleepers::{House, Step as Went};
-use crate::bed::{Tell, filled, real_now, seeds, value, values};
 use crate::linear;
 use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Prng, Status};
+use weir_laws::device::{Plan, Shape, Sim};
+use weir_laws::log::Log;
+use weir_laws::path::{Order, Path};
+use weir_laws::sender::{Change, NoWake, Orders, Sender, held};
+use weir_laws::sleepers::{House, Step as Went};
+use weir_laws::{Tell, filled, seeds, value, values};
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Bell, Completion, Config, Device, Event, Frozen, Home, LaneHomes, Progress, Step, Submitter,
@@ -852,9 +852,9 @@ impl Here {
 const ROUNDS: u64 = 2_000;
 
 /// One write at a time across the border, the legs at home on another thread.
-#[expect(clippy::disallowed_methods, reason = "the legs have a thread of their own")]
+#[expect(clippy::disallowed_methods, reason = "the legs have a thread of their own, and a clock")]
 fn write_over_threads() -> (u64, u64, u64, u64) {
-    let start = real_now();
+    let start = std::time::Instant::now();
     let sims = [(); 2].map(|()| sim(LEG, Plan::default(), 1, Affinity::Any));
     sims[1].world().base = LEG;
     let config = Config { timeout_ns: 0, ..Config::default() };

@@ -66,6 +66,10 @@ const BIO: &[&str] = &["weir-bio"];
 const QUEUE: &[&str] = &["weir-bio", "weir-queue"];
 const CORE: &[&str] =
     &["weir-ring", "weir-bio", "weir-sched", "weir-queue", "weir-map", "weir-load"];
+/// What the laws hold together; `weir-local` has the disk in memory whose power can be cut.
+const LAWS_USE: &[&[&str]] =
+    &[&["weir-ring", "weir-bio", "weir-sched", "weir-queue", "weir-map", "weir-local"]];
+const LAWS: &[&str] = &["weir-laws"];
 const PROTO_NBD: &[&str] = &["weir-proto-nbd", "weir-tls"];
 const PROTO_SCSI: &[&str] = &["weir-proto-scsi"];
 const PROTO_ISCSI: &[&str] = &["weir-proto-iscsi"];
@@ -102,6 +106,8 @@ pub const ROOMS: &[Room] = &[
     Room::new("core/queue", "weir-queue", &[&["weir-ring", "weir-bio", "weir-sched"]]),
     Room::new("core/map", "weir-map", &[QUEUE]),
     Room::new("core/load", "weir-load", &[BIO]),
+    // The laws are held against the whole core, and a power cut against a disk that can lose one.
+    Room::new("core/laws", "weir-laws", LAWS_USE),
     // Three folders are called nbd and two each scsi and iscsi: these say which side they are.
     Room::new("proto/nbd", "weir-proto-nbd", &[BIO]),
     // All rooms that speak TLS speak it through this one.
@@ -142,7 +148,7 @@ pub const ROOMS: &[Room] = &[
     Room::new(
         "tools/cli",
         "weir-cli",
-        &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM, INSTRUMENTS],
+        &[CORE, LAWS, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM, INSTRUMENTS],
     )
     .with_binary("weir"),
     // Chores have to build when the rest does not, so they use no other room.

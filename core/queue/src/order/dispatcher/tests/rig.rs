@@ -1,15 +1,13 @@
 //! Lanes turned by hand, in front of a device that answers when it is let, below a scheduler that
 //! can be stopped and that has other lanes take turns while it is asked.
 
-// The stress suite has it around its schedulers as well.
-#[path = "../../../../tests/bed/watched.rs"]
-mod watched;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
+use weir_laws::watched::{self, Watched};
+pub(super) use weir_laws::watched::{ended_at, shut};
 use weir_ring::{Changing, Wake};
 use weir_sched::mq::bfq::Bfq;
 use weir_sched::mq::deadline::MqDeadline;
@@ -23,8 +21,6 @@ use crate::lanes::ELEVATOR;
 use crate::mq::Mq;
 use crate::shared::Path;
 use crate::{Bell, Config, Device, Lane, Submitter};
-use watched::Watched;
-pub(super) use watched::{ended_at, shut};
 
 /// Sectors from one read to the next: no two merge.
 const STEP: u64 = 16;

@@ -14,27 +14,37 @@ use super::{filled, value, values};
 
 /// The state that all clients of a run share.
 pub struct Office {
+    /// What the disk may hold.
     pub model: Model,
+    /// The limits by which bios are well-formed.
     pub limits: Limits,
+    /// The source of choices.
     pub prng: Prng,
     /// Well-formed I/O has to succeed.
     pub kind: bool,
+    /// The errors that a bio may end with.
     pub errors: Vec<Status>,
+    /// The time a request has, ns; 0: any.
     pub timeout_ns: u64,
     /// Submitters of the round-robin spread end a bio at its first failed part.
     pub last_cookie: u64,
+    /// Bios that have ended.
     pub completions: u64,
+    /// Of these, with an error.
     pub failures: u64,
     /// Sectors of bios that succeeded, by op.
     pub moved: BTreeMap<Op, u64>,
     /// Bios that never went anywhere: malformed, or unwilling to wait.
     pub unsent: u64,
+    /// Flushes without data that ended well.
     pub pure_flushes: u64,
     /// Written values, and how often each may have arrived.
     pub written: Vec<(u64, bool)>,
     /// Some submitter was dropped with I/O under way.
     pub orphans: u64,
+    /// Where the last bio ended.
     pub next_sector: u64,
+    /// Where bios lie.
     pub plot: Plot,
     /// How much later than it should an answer may come, ns: a real home does not always run.
     pub slack_ns: u64,
@@ -53,7 +63,9 @@ pub struct Office {
 pub struct Plot {
     /// Sectors, whole blocks.
     pub stripe: u64,
+    /// Which of the stripes in turn, from 0.
     pub owner: u64,
+    /// How many take turns.
     pub owners: u64,
 }
 
@@ -89,7 +101,9 @@ struct Note {
     expected: Option<Status>,
 }
 
+/// A client of one submitter.
 pub struct Client {
+    /// Its submitter, unless it has let go of it.
     pub submitter: Option<Submitter>,
     office: Rc<RefCell<Office>>,
     notes: BTreeMap<u64, Note>,
@@ -106,6 +120,8 @@ pub struct Client {
 }
 
 impl Client {
+    /// Sends `left` bios, at most `window` at a time; `quits_at` so many left it drops its
+    /// submitter.
     pub fn new(
         submitter: Submitter,
         office: Rc<RefCell<Office>>,
@@ -129,6 +145,7 @@ impl Client {
         office.last_cookie + office.completions
     }
 
+    /// Its state in one line.
     pub fn describe(&self) -> String {
         format!(
             "{} to send, {} under way, refused: {}, waits: {}",

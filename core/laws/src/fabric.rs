@@ -1,8 +1,6 @@
 //! Several ways to one simulated device: each is a driver of its own over the same sectors, and
 //! can be broken, or fall silent, by itself.
 
-#![allow(dead_code)] // Each suite uses its part.
-
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -17,8 +15,8 @@ use weir_queue::{
 };
 use weir_ring::Wake;
 
-use super::bed::device::{Plan, Shape, Sim};
-use super::bed::path::Path;
+use super::device::{Plan, Shape, Sim};
+use super::path::Path;
 
 /// Lanes of the simulated device that belong to each way.
 pub const LANES: usize = 8;
@@ -34,6 +32,7 @@ pub struct Way {
     pub asked: AtomicU32,
     /// Requests that came, by op: flushes and others.
     pub flushes: AtomicU32,
+    /// Requests but flushes.
     pub requests: AtomicU32,
     /// Requests that came without FAILFAST_TRANSPORT.
     pub patient: AtomicU32,
@@ -48,12 +47,14 @@ pub struct Way {
 /// The target port of a way, as the scene has it.
 #[derive(Default)]
 pub struct WayPort {
+    /// The state that it tells when asked; none: it has not said.
     pub state: Mutex<Option<PortState>>,
     /// The state that it comes to have before it is listened to.
     pub state_before: Mutex<Option<PortState>>,
     listener: Mutex<Option<Arc<dyn PortListener>>>,
     /// Activations that were begun, and states that were asked for.
     pub activations: AtomicU32,
+    /// How often its state was asked for.
     pub refreshes: AtomicU32,
 }
 
@@ -64,6 +65,7 @@ impl WayPort {
         self.listener().changed(now);
     }
 
+    /// An activation has ended.
     pub fn activated(&self, how: Activation, now: Nanos) {
         self.listener().activated(how, now);
     }
@@ -95,6 +97,7 @@ impl TargetPort for WayPort {
 }
 
 impl Way {
+    /// Answers everything with this from now on; `None`: it is well again.
     pub fn fail_with(&self, status: Option<Status>) {
         self.error.store(status.map_or(0, |status| status as u32), Ordering::SeqCst);
     }
@@ -248,26 +251,38 @@ impl DriverQueue for WayQueue {
 
 /// A device with several ways to it.
 pub struct Fabric {
+    /// The device at the end of all ways.
     pub sim: Arc<Sim>,
+    /// The state of each way.
     pub ways: Vec<Arc<Way>>,
+    /// The device of each way.
     pub legs: Vec<Device>,
 }
 
 /// How the ways are built.
 pub struct Build {
+    /// How many.
     pub ways: usize,
+    /// The way through the core of each leg.
     pub path: Path,
+    /// The limits of the device.
     pub limits: Limits,
+    /// The faults of the device.
     pub plan: Plan,
+    /// The settings of each leg.
     pub config: Config,
+    /// Tags of a queue.
     pub depth: u16,
+    /// The seed of the device.
     pub seed: u64,
+    /// Drivers take passthrough commands.
     pub takes_commands: bool,
     /// The states of the ways' target ports; empty: they have none.
     pub ports: Vec<Option<PortState>>,
 }
 
 impl Fabric {
+    /// The ways, in front of a device of zeros.
     pub fn new(build: Build) -> Fabric {
         let Build { ways, path, limits, plan, config, depth, seed, takes_commands, ports } = build;
         let (shared_tags, announced, home) = (false, false, path.home);
@@ -322,7 +337,9 @@ impl Fabric {
 
 /// The multipath device with as many tags as a scene wants.
 pub struct Narrow {
+    /// The mapper.
     pub multipath: Multipath,
+    /// Its control.
     pub map: Arc<dyn MapControl>,
     depth: u16,
     home: Affinity,

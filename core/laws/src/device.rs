@@ -7,25 +7,27 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use weir_bio::{Data, Flags, Limits, Nanos, Op, Prng, Rq, RqId, SECTOR, Size, Status};
-use weir_queue::{
-    Affinity, Batch, Cancel, Done, Driver, DriverError, DriverQueue, Queues, Request, Tag,
-};
+use weir_bio::{Data, Flags, Limits, Nanos, Op, Prng, RqId, Size, Status};
+use weir_queue::{Affinity, Batch, Cancel, Done, Driver, DriverError, DriverQueue, Queues, Tag};
 
-use super::put;
+mod world;
 
 /// The faults; percent of requests unless it says otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
+    /// Given back with a reason.
     pub refused: u32,
     /// Refusals in all: failures are finite.
     pub refusals_max: u32,
+    /// Answered with an error; half of them are carried out all the same.
     pub failed: u32,
+    /// The errors, each as likely.
     pub errors: Vec<Status>,
     /// Longest ordinary answer, ns.
     pub slow_ns: u64,
     /// Answered only after very long.
     pub late: u32,
+    /// How long that is at most, ns.
     pub late_ns: u64,
     /// Never answered, unless cancelled. Half of what they change they change all the same, at any
     /// time.
@@ -43,7 +45,9 @@ pub struct Plan {
     pub silences: Vec<(usize, Nanos, Nanos)>,
     /// When lanes say that their device cannot be reached, in the same form.
     pub outages: Vec<(usize, Nanos, Nanos)>,
+    /// Keeps the memory until it answers.
     pub lent: u32,
+    /// Answers in any order.
     pub reordered: bool,
     /// Handed back unfinished, to be sent again at once or later.
     pub requeued: u32,
@@ -63,18 +67,25 @@ impl Plan {
 pub struct Tally {
     /// Requests taken that carry out bios (no device flush), and the bios in them.
     pub requests: u64,
+    /// Bios in them.
     pub bios: u64,
     /// Sectors taken, by op number.
     pub sectors: BTreeMap<Op, u64>,
+    /// Device flushes taken.
     pub flushes: u64,
+    /// Requests with FUA taken.
     pub fua: u64,
     /// Flags that requests had, any of them.
     pub flags: Flags,
+    /// Requests refused.
     pub refusals: u32,
+    /// Requests handed back.
     pub requeues: u32,
+    /// Requests answered.
     pub answers: u64,
     /// Most in flight at once: on one lane, and in all.
     pub lane_peak: usize,
+    /// In all lanes.
     pub peak: usize,
     /// How often each written value arrived.
     pub delivered: BTreeMap<u64, u32>,
@@ -84,13 +95,19 @@ pub struct Tally {
 
 /// The rules in force, and the state of the disk.
 pub struct World {
+    /// The limits that requests keep.
     pub limits: Limits,
+    /// Flushes and FUA may come.
     pub barriers: bool,
+    /// The merges that the queue may make, as its setting says.
     pub nomerges: u8,
+    /// The faults.
     pub plan: Plan,
+    /// The source of choices.
     pub prng: Prng,
     /// Dispatch is stopped: nothing may arrive.
     pub quiesced: bool,
+    /// What came and went.
     pub tally: Tally,
     /// Answers are held back whatever is due.
     pub stalled: bool,
@@ -122,7 +139,6 @@ struct Flight {
     tag: Tag,
     op: Op,
     sector: u64,
-    sectors: u32,
     due: Option<Nanos>,
     status: Status,
     lent: Vec<Data>,
@@ -147,13 +163,19 @@ pub struct Sim {
 
 /// How a simulated device is made.
 pub struct Shape {
+    /// Its limits, validated by the device.
     pub limits: Limits,
+    /// Tags of a queue.
     pub depth: u16,
+    /// The queues share one set of tags.
     pub shared_tags: bool,
+    /// The threads that may turn a queue.
     pub home: Affinity,
     /// Answers are announced by an event, not by a time.
     pub announced: bool,
+    /// The faults.
     pub plan: Plan,
+    /// The seed of its choices.
     pub seed: u64,
 }
 
@@ -185,6 +207,7 @@ pub fn any_limits(prng: &mut Prng, capacity: u64) -> Limits {
 }
 
 impl Sim {
+    /// A device of zeros.
     pub fn new(shape: Shape) -> Arc<Sim> {
         let Shape { limits, depth, shared_tags, home, announced, plan, seed } = shape;
         let disk = vec![0; limits.capacity as usize];
@@ -208,6 +231,7 @@ impl Sim {
         Arc::new(Sim { world: Arc::new(Mutex::new(world)), queues, announced })
     }
 
+    /// Its state, until the guard is dropped.
     pub fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().expect("the device's lock")
     }
@@ -283,297 +307,6 @@ impl Line {
     fn due(&self) -> Option<Nanos> {
         let ghosts = self.ghosts.iter().map(|(at, _)| *at);
         self.flying.iter().filter_map(|flight| flight.due).chain(ghosts).min()
-    }
-}
-
-impl World {
-    /// From now on nothing goes wrong.
-    pub fn calm_down(&mut self) {
-        self.plan = Plan::default();
-        self.lanes.iter_mut().for_each(|lane| lane.refused = None);
-    }
-
-    fn in_flight(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.flying.len()).sum()
-    }
-
-    fn refuses(&mut self, lane: usize) -> Option<Status> {
-        if self.tally.refusals >= self.plan.refusals_max || !self.prng.percent(self.plan.refused) {
-            return None;
-        }
-        self.tally.refusals += 1;
-        let coming = self.lanes[lane].due().is_some();
-        let promised = coming && self.prng.percent(50);
-        Some(if promised { Status::DevResource } else { Status::Resource })
-    }
-
-    /// Everything a request has to be, whatever was submitted.
-    fn check(&self, lane: usize, tag: Tag, request: &mut Request) {
-        let rq = *request.rq();
-        let limits = &self.limits;
-        assert!(!self.quiesced, "{rq:?} arrives while the device is quiesced");
-        let tags = &self.lanes[lane].flying;
-        assert!(tags.iter().all(|flight| flight.tag != tag), "tag {} is out already", tag.0);
-        assert!(usize::from(tag.0) < self.depth, "tag {} of {}", tag.0, self.depth);
-        assert!(!rq.flags.has(Flags::PREFLUSH), "a preflush is the flush machine's, not ours");
-        if rq.op == Op::Flush {
-            assert!(limits.volatile_cache && self.barriers, "a flush that nobody needs");
-            assert_eq!(rq.sectors, 0);
-            return;
-        }
-        assert!(rq.sectors > 0, "an empty request");
-        assert!(rq.end() <= limits.capacity, "{rq:?} ends beyond the device");
-        let block = u64::from(limits.block_sectors());
-        assert_eq!((rq.sector % block, u64::from(rq.sectors) % block), (0, 0), "{rq:?}");
-        if rq.flags.has(Flags::FUA) {
-            assert!(limits.fua && self.barriers, "FUA to a device without it");
-        }
-        let most = match rq.op {
-            Op::Read | Op::Write => limits.max_sectors(),
-            Op::Discard => limits.max_discard_sectors(),
-            Op::SecureErase => limits.max_secure_erase_sectors,
-            Op::WriteZeroes => limits.max_write_zeroes_sectors,
-            Op::Prefetch => u32::MAX,
-            Op::Flush | Op::DrvIn | Op::DrvOut => 0,
-        };
-        assert!(rq.sectors <= most, "{rq:?} is above {most} sectors");
-        let whole = self.nomerges == 2 || rq.flags.has(Flags::FUA);
-        assert!(!whole || request.bios() == 1, "{rq:?} is merged");
-        if rq.op.has_data() {
-            self.check_memory(request);
-        }
-    }
-
-    fn check_memory(&self, request: &mut Request) {
-        let (rq, limits) = (*request.rq(), &self.limits);
-        if limits.chunk_sectors != 0 {
-            let chunk = u64::from(limits.chunk_sectors);
-            assert_eq!(rq.sector / chunk, (rq.end() - 1) / chunk, "{rq:?} crosses a chunk");
-        }
-        let (mut bytes, mut segments, mut end) = (0, 0, None::<u64>);
-        let mut piece = |start: u64, len: u64| {
-            let gap = end.is_some_and(|end: u64| (end | start) & limits.virt_boundary_mask != 0);
-            assert!(!gap, "a gap inside {rq:?}");
-            end = Some(start + len);
-            bytes += len;
-            segments += len.div_ceil(u64::from(limits.max_segment_size));
-        };
-        request.for_each_data(|data| {
-            let taken = limits.takes_segments || data.bufs().is_some();
-            assert!(taken, "{data:?} in {rq:?} for a driver that takes none");
-            let each = data.segments();
-            each.for_each(|each| piece(each.start.as_ptr() as u64, u64::from(each.len)));
-        });
-        assert_eq!(bytes, u64::from(rq.sectors) * SECTOR, "memory of {rq:?}");
-        let most = u64::from(limits.max_segments);
-        assert!(segments <= most, "{rq:?} has {segments} segments of {most}");
-    }
-
-    fn count(&mut self, lane: usize, request: &Request) {
-        let rq = request.rq();
-        if rq.op == Op::Flush {
-            self.tally.flushes += 1;
-        } else {
-            self.tally.requests += 1;
-            self.tally.bios += request.bios() as u64;
-            *self.tally.sectors.entry(rq.op).or_default() += u64::from(rq.sectors);
-            self.tally.order[lane].push(rq.id.submitter().0);
-        }
-        self.tally.flags |= rq.flags;
-        self.tally.fua += u64::from(rq.flags.has(Flags::FUA));
-    }
-
-    fn due(&mut self, lane: usize, now: Nanos) -> Option<Nanos> {
-        let is_on = |(which, from, to): &&(usize, Nanos, Nanos)| {
-            *which == lane && *from <= now && now < *to
-        };
-        if let Some((_, _, to)) = self.plan.silences.iter().find(is_on) {
-            let after = self.prng.below(self.plan.slow_ns + 1);
-            return (*to < Nanos(u64::MAX)).then(|| *to + after);
-        }
-        if self.prng.percent(self.plan.lost) {
-            return None;
-        }
-        let most = match self.prng.percent(self.plan.late) {
-            true => self.plan.late_ns,
-            false => self.plan.slow_ns,
-        };
-        Some(now + self.prng.below(most + 1))
-    }
-
-    /// Takes a request over. A read into memory that is not lent is carried out now.
-    fn take(&mut self, lane: usize, tag: Tag, request: &mut Request, now: Nanos) {
-        let rq = *request.rq();
-        if self.tally.requeues < self.plan.requeues_max && self.prng.percent(self.plan.requeued) {
-            return self.take_to_return(lane, tag, request, now);
-        }
-        self.count(lane, request);
-        let mut status = Status::Ok;
-        if self.prng.percent(self.plan.failed) {
-            status = self.plan.errors[self.prng.below(self.plan.errors.len() as u64) as usize];
-        }
-        let due = self.due(lane, now);
-        let lands = due.is_none() && self.prng.percent(50);
-        let bound_ns = self.plan.bound_ns;
-        let within = if bound_ns == 0 { 8_000_000_000 } else { bound_ns };
-        let lands_at = lands.then(|| now + self.prng.below(within));
-        let mut effect = self.effect(request).filter(|_| status.is_ok() || self.prng.percent(50));
-        if self.prng.percent(50)
-            && let Some(values) = effect.take()
-        {
-            self.put_down(rq.sector, &values);
-        }
-        let mut lent = Vec::new();
-        if self.prng.percent(self.plan.lent) {
-            request.lend(&mut lent);
-        } else if rq.op == Op::Read {
-            let mut at = rq.sector;
-            request.for_each_data(|data| at = self.read_into(data, at));
-        }
-        let Rq { id, sector, sectors, op, .. } = rq;
-        let (committed, returns, cancelled) = (false, false, false);
-        self.fly(
-            lane,
-            Flight {
-                id,
-                tag,
-                op,
-                sector,
-                sectors,
-                due,
-                status,
-                lent,
-                effect,
-                committed,
-                returns,
-                lands_at,
-                bound: if bound_ns == 0 { Nanos(u64::MAX) } else { now + bound_ns },
-                cancelled,
-            },
-        );
-    }
-
-    /// Takes a request of which nothing will be done, to hand it back later.
-    fn take_to_return(&mut self, lane: usize, tag: Tag, request: &mut Request, now: Nanos) {
-        self.tally.requeues += 1;
-        let mut lent = Vec::new();
-        if self.prng.percent(self.plan.lent) {
-            request.lend(&mut lent);
-        }
-        let Rq { id, sector, sectors, op, .. } = *request.rq();
-        let due = Some(now + self.prng.below(self.plan.slow_ns + 1));
-        self.fly(
-            lane,
-            Flight {
-                id,
-                tag,
-                op,
-                sector,
-                sectors,
-                due,
-                status: Status::Ok,
-                lent,
-                effect: None,
-                committed: false,
-                returns: true,
-                lands_at: None,
-                bound: Nanos(u64::MAX),
-                cancelled: false,
-            },
-        );
-    }
-
-    fn fly(&mut self, lane: usize, flight: Flight) {
-        self.lanes[lane].flying.push(flight);
-        let here = self.lanes[lane].flying.len();
-        assert!(here <= self.depth && self.in_flight() <= self.depth * self.lanes.len());
-        self.tally.lane_peak = self.tally.lane_peak.max(here);
-        self.tally.peak = self.tally.peak.max(self.in_flight());
-    }
-
-    /// The values a request writes, by sector.
-    fn effect(&mut self, request: &mut Request) -> Option<Vec<u64>> {
-        match request.op() {
-            Op::Write => {
-                let mut values = Vec::new();
-                request.for_each_data(|data| values.extend(super::values(data)));
-                for (at, value) in (self.base + request.rq().sector..).zip(&values) {
-                    assert_eq!(value & 0xff_ffff, at + 1, "bytes of another place at {at}");
-                    *self.tally.delivered.entry(*value).or_default() += 1;
-                }
-                Some(values)
-            }
-            Op::Discard | Op::SecureErase | Op::WriteZeroes => {
-                Some(vec![0; request.rq().sectors as usize])
-            }
-            _ => None,
-        }
-    }
-
-    fn put_down(&mut self, sector: u64, values: &[u64]) {
-        self.disk[sector as usize..][..values.len()].copy_from_slice(values);
-    }
-
-    fn read_into(&self, data: &mut Data, mut at: u64) -> u64 {
-        let mut sector = [0; 512];
-        for place in (0..data.len()).step_by(512) {
-            data.copy_to_at(place, &mut sector);
-            put(&mut sector, self.disk[at as usize]);
-            data.copy_from_at(place, &sector);
-            at += 1;
-        }
-        at
-    }
-
-    /// Time goes on; requests that are never answered take effect all the same.
-    fn land(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
-        let World { lanes, disk, .. } = self;
-        for flight in lanes.iter_mut().flat_map(|lane| &mut lane.flying) {
-            if flight.lands_at.is_some_and(|at| at <= now)
-                && let Some(values) = flight.effect.take()
-            {
-                disk[flight.sector as usize..][..values.len()].copy_from_slice(&values);
-            }
-            if flight.bound <= now {
-                (flight.effect, flight.status) = (None, Status::Transport);
-            }
-        }
-    }
-
-    fn answer(&mut self, lane: usize, mut flight: Flight, done: &mut Done) {
-        self.tally.answers += 1;
-        self.answered_at = self.now;
-        if flight.cancelled {
-            self.haunt(lane, flight.tag);
-        }
-        if flight.returns {
-            self.lanes[lane].returned.push(flight.id);
-            let after = [0, 0, 1, 1_000_000][self.prng.below(4) as usize];
-            return done.push_requeue(flight.tag, after, flight.lent);
-        }
-        if let Some(values) = flight.effect.take() {
-            self.put_down(flight.sector, &values);
-        }
-        if flight.op == Op::Read {
-            let mut at = flight.sector;
-            flight.lent.iter_mut().for_each(|data| at = self.read_into(data, at));
-        }
-        if flight.lent.is_empty() {
-            done.push(flight.tag, flight.status);
-        } else {
-            done.push_lent(flight.tag, flight.status, &mut flight.lent);
-        }
-    }
-}
-
-impl World {
-    /// A cancelled request may be answered once more.
-    fn haunt(&mut self, lane: usize, tag: Tag) {
-        if self.prng.percent(self.plan.twice) {
-            let at = self.now + self.prng.below(3_000_000_000);
-            self.lanes[lane].ghosts.push((at, tag));
-        }
     }
 }
 

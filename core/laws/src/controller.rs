@@ -9,16 +9,9 @@ use weir_queue::{
     Bell, Device, Error, Freezing, Frozen, Progress, Quiesced, Quiescing, Reconfiguring, Settings,
     Step, Watch,
 };
-use weir_ring::Wake;
 
 use super::device::Sim;
-
-/// The thread that polls is awake whenever something could wake it.
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
+use super::sender::NoWake;
 
 type Change = Box<dyn FnOnce(&mut Settings)>;
 
@@ -38,6 +31,7 @@ pub struct Controller {
     bell: Arc<Bell>,
     call: Call,
     told: bool,
+    /// The name of the call.
     pub what: &'static str,
 }
 
@@ -108,8 +102,11 @@ impl Controller {
 /// Settings of a device that may not change.
 #[derive(Clone, Copy)]
 pub struct Fixed {
+    /// `barriers` stays.
     pub barriers: bool,
+    /// `nomerges` stays.
     pub nomerges: bool,
+    /// Write-back throttling stays.
     pub wbt: bool,
 }
 

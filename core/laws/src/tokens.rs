@@ -9,6 +9,7 @@ use weir_sched::{Absorbed, DepthRule, Ended, Merge, Scheduler, Setup};
 /// How long a token rests before it can be used again, ns, where it does.
 pub const REST_NS: u64 = 50_000;
 
+/// The scheduler.
 #[derive(Clone)]
 pub struct Tokens {
     homes: BTreeMap<u16, u16>,

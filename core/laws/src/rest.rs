@@ -2,16 +2,10 @@
 
 use weir_bio::{Bio, Buf, Nanos};
 use weir_queue::{Bell, Device};
-use weir_ring::Wake;
 
 use super::device::Sim;
 use super::path::{Order, Path};
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
+use super::sender::NoWake;
 
 /// A read through each lane, which one that was silent has to answer before it is sent more.
 fn greet(device: &Device, now: Nanos, turn_all: &mut impl FnMut()) {

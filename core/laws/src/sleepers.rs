@@ -33,6 +33,7 @@ pub trait App {
 
 /// One thread that never was.
 pub struct Sleeper {
+    /// The lanes of the thread.
     pub home: Home,
     woken: Arc<AtomicBool>,
     asleep: bool,
@@ -50,9 +51,13 @@ impl Sleeper {
 
 /// All homes and what lives on them.
 pub struct House<A> {
+    /// The time.
     pub now: Nanos,
+    /// The source of choices.
     pub prng: Prng,
+    /// The threads.
     pub homes: Vec<Sleeper>,
+    /// All apps, by number.
     pub apps: Vec<A>,
     /// When lane n has an event, if the driver announces answers that way.
     event_at: Box<dyn Fn(usize) -> Option<Nanos>>,
@@ -60,6 +65,7 @@ pub struct House<A> {
     progress: Box<dyn Fn() -> u64>,
     seen: u64,
     idle_passes: u32,
+    /// Turns that homes took.
     pub passes: u64,
     /// Where its homes tell what happens.
     pub log: Log,
@@ -75,6 +81,8 @@ pub enum Step {
 }
 
 impl<A: App> House<A> {
+    /// So many homes. `event_at` says when a lane has an event, `progress` changes with whatever
+    /// happens outside of them.
     pub fn new(
         homes: usize,
         seed: u64,
@@ -95,6 +103,7 @@ impl<A: App> House<A> {
         }
     }
 
+    /// Opens a lane of a device at a home.
     pub fn open_lane(&mut self, device: &Device, index: usize, home: usize) {
         let home = &mut self.homes[home].home;
         home.open(device, index).expect("a lane that is not open");
@@ -106,6 +115,7 @@ impl<A: App> House<A> {
         self.homes[home].apps.len()
     }
 
+    /// An app comes to live on a home.
     pub fn add_app(&mut self, home: usize, app: A) {
         self.homes[home].apps.push(self.apps.len());
         self.apps.push(app);

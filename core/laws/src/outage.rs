@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex};
 
 use weir_bio::{Limits, Nanos, Op, Prng, SECTOR, Status};
-use weir_local::ram::{Cache, Crash, CrashRam};
+pub use weir_local::ram::{Cache, Crash, CrashRam, Store};
 use weir_queue::{Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues, Tag};
 
 /// Queues of `CrashRam` behind one of ours.
@@ -17,6 +17,7 @@ const WAYS: usize = 3;
 /// The faults before the power fails; percent of requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mishaps {
+    /// Given back with a reason.
     pub refused: u32,
     /// Answered with an error; half of them are carried out first.
     pub failed: u32,
@@ -83,10 +84,15 @@ impl Supply {
 
 /// The driver of a [`Supply`]'s disk.
 pub struct Disk {
+    /// Its power.
     pub supply: Arc<Supply>,
+    /// Its queues.
     pub queues: Queues,
+    /// Most sectors of a request.
     pub max_sectors: u32,
+    /// The faults before the power fails.
     pub mishaps: Mishaps,
+    /// The seed of its choices.
     pub seed: u64,
 }
 

@@ -2,8 +2,8 @@
 //! `crash.rs`.
 
 use weir_bio::{Bio, Flags, Op, SECTOR};
-use weir_local::ram::{Cache, Store};
 
+use super::outage::{Cache, Store};
 use super::{get, value};
 
 /// One write as its writer sees it; a pure flush is one of no sector.
@@ -37,17 +37,20 @@ pub enum Promise {
 /// A sector that holds less than was promised.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
+    /// The sector.
     pub sector: u64,
     /// Cookie of the bio that wrote what is there, 0 for what was there first.
     pub found: u64,
     /// Cookie of a bio that was promised, and was submitted after that one had ended.
     pub promised: u64,
+    /// Why it had to be there.
     pub why: Promise,
 }
 
 /// The result of a look at a disk.
 #[derive(Debug, Default)]
 pub struct Findings {
+    /// Sectors that hold less than was promised.
     pub losses: Vec<Loss>,
     /// Writes that had to be there, or something newer.
     pub promised: u64,

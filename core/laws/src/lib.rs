@@ -1,12 +1,21 @@
-//! The bed that the law suites of the queue core share: a device that checks whatever reaches it, a
-//! model of what a disk may hold, and homes that sleep and wake by the rules real ones follow.
+//! The laws of the core, as code that holds any device, path and mapper to them.
+//!
+//! - A **bed**: a device that checks whatever reaches it ([`device`], [`fabric`], [`outage`]), a
+//!   model of what a disk may hold ([`model`], [`promises`]), clients that judge every answer
+//!   ([`client`]), and homes that sleep and wake by the rules real ones follow ([`sleepers`]).
+//!
+//! All time is virtual and all chance is seeded, so that a seed is a run that can be had again. A
+//! broken law is a panic whose message names the values. The crate is no test: `core/queue` and
+//! `core/map` hold themselves to the laws in their tests, and so may a driver that is not weir's.
 
-#![allow(dead_code)] // Each suite uses its part.
+#![forbid(unsafe_code)]
 
 pub mod bytes;
 pub mod client;
 pub mod controller;
 pub mod device;
+pub mod fabric;
+pub mod life;
 pub mod linear;
 pub mod log;
 pub mod model;
@@ -18,6 +27,8 @@ pub mod sender;
 pub mod sleepers;
 pub mod tokens;
 pub mod watched;
+
+use std::io::Write as _;
 
 use weir_bio::{Buf, Data, SECTOR};
 
@@ -81,19 +92,13 @@ pub fn seeds(name: &str, count: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// The real time: for limits on how long a run may take, and for what runs on real threads.
-#[expect(clippy::disallowed_methods, reason = "a test may watch itself; core takes `now`")]
-pub fn real_now() -> std::time::Instant {
-    std::time::Instant::now()
-}
-
 /// Says which seed it was when a check fails.
 pub struct Tell(pub String);
 
 impl Drop for Tell {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", self.0);
+            let _ = writeln!(std::io::stderr(), "{}", self.0);
         }
     }
 }

@@ -18,6 +18,7 @@ pub struct Linear {
 }
 
 impl Linear {
+    /// The sectors of `legs` in their order, by queues of so many tags.
     pub fn new(legs: &[Device], depth: u16, home: Affinity) -> Arc<Linear> {
         let mut starts = vec![0];
         for leg in legs {

@@ -15,14 +15,17 @@ pub struct Log(pub Option<Rc<RefCell<Vec<Event>>>>);
 pub struct Ear<'a>(Option<&'a RefCell<Vec<Event>>>);
 
 impl Log {
+    /// An empty list.
     pub fn kept() -> Log {
         Log(Some(Rc::default()))
     }
 
+    /// The sink that fills it.
     pub fn ear(&self) -> Ear<'_> {
         Ear(self.0.as_deref())
     }
 
+    /// All that was told since it was last asked.
     pub fn take(&self) -> Vec<Event> {
         self.0.as_ref().map(|log| std::mem::take(&mut *log.borrow_mut())).unwrap_or_default()
     }

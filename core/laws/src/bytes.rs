@@ -10,6 +10,7 @@ use weir_queue::{Batch, Done, Driver, DriverError, DriverQueue, Queues, Tag};
 /// The device's contents and behaviour.
 #[derive(Default)]
 pub struct World {
+    /// Its contents.
     pub bytes: Vec<u8>,
     /// Ops that are taken and not answered.
     pub withheld: Vec<Op>,
@@ -37,12 +38,14 @@ pub struct Bytes {
 }
 
 impl Bytes {
+    /// A device of zeros with queues of so many tags.
     pub fn new(limits: Limits, depth: u16, home: Affinity) -> Arc<Bytes> {
         let bytes = vec![0; (limits.capacity * SECTOR) as usize];
         let world = Arc::new(Mutex::new(World { bytes, ..World::default() }));
         Arc::new(Bytes { world, limits, depth, home })
     }
 
+    /// Its state, until the guard is dropped.
     pub fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().expect("the device's lock")
     }

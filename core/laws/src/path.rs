@@ -23,7 +23,9 @@ pub enum Order {
     Kyber,
     /// Budgets for each submitter, and waits between them.
     Bfq,
+    /// One token for all lanes.
     OneToken,
+    /// Two tokens that rest in between.
     TokensThatRest,
     /// Slices of time for each submitter, and waits between them; on the single-queue path.
     Cfq,
@@ -32,16 +34,24 @@ pub enum Order {
 /// A way from a submitter to the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
+    /// Single-queue or multi-queue.
     pub mode: QueueMode,
+    /// How submitters find lanes.
     pub spread: Spread,
+    /// Lanes in use.
     pub lanes: u16,
+    /// There is a scheduler.
     pub scheduled: bool,
+    /// Which one.
     pub order: Order,
+    /// The lanes share one set of tags.
     pub shared_tags: bool,
+    /// The threads that may turn a lane.
     pub home: Affinity,
 }
 
 impl Path {
+    /// Multi-queue, no scheduler.
     pub const fn mq(lanes: u16) -> Path {
         Path {
             mode: QueueMode::Mq,
@@ -54,22 +64,27 @@ impl Path {
         }
     }
 
+    /// Single-queue, with `noop`.
     pub const fn sq(home: Affinity) -> Path {
         Path { mode: QueueMode::Sq, scheduled: true, home, ..Path::mq(1) }
     }
 
+    /// With a scheduler: first in, first out.
     pub const fn scheduled(self) -> Path {
         Path { scheduled: true, ..self }
     }
 
+    /// With this scheduler.
     pub const fn by(self, order: Order) -> Path {
         Path { scheduled: true, order, ..self }
     }
 
+    /// With one set of tags for all lanes.
     pub const fn sharing(self) -> Path {
         Path { shared_tags: true, ..self }
     }
 
+    /// With submitters that take the lanes in turn.
     pub const fn in_turn(self) -> Path {
         Path { spread: Spread::RoundRobin, ..self }
     }

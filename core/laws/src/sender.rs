@@ -11,6 +11,7 @@ use super::filled;
 use super::log::Log;
 use super::sleepers::{App, House};
 
+/// Wakes nothing: its thread looks by itself.
 pub struct NoWake;
 
 impl Wake for NoWake {
@@ -19,16 +20,25 @@ impl Wake for NoWake {
 
 /// Sends reads, writes, flushes and discards, now and then one that may not wait.
 pub struct Sender {
+    /// Its submitter.
     pub submitter: Submitter,
+    /// Where it tells what happens.
     pub log: Log,
+    /// The source of choices.
     pub prng: Prng,
+    /// Bios still to be made up.
     pub left: u32,
+    /// Most bios under way.
     pub window: u64,
+    /// A bio that was given back.
     pub held: Option<Bio>,
+    /// It waits to be told.
     pub waits: bool,
+    /// Where the last bio ended; 0: nowhere.
     pub next: u64,
     /// Bios lie below this sector.
     pub span: u64,
+    /// Bios that have ended.
     pub ended: u64,
 }
 
@@ -64,6 +74,7 @@ impl Sender {
         }
     }
 
+    /// Whether all it had to send has ended.
     pub fn is_done(&self) -> bool {
         self.left == 0 && self.held.is_none() && self.submitter.in_flight() == 0
     }
