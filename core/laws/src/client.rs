@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng, Segments, Status};
-use weir_queue::{Completion, Refused, Submitter};
+use weir_bio::{
+    Bio, Buf, Class, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Prng, Segments, Status,
+};
+use weir_queue::{CAPS_AGAIN_NS, Completion, Refused, Submitter};
 
 use super::log::Log;
 use super::model::Model;
@@ -56,6 +58,8 @@ pub struct Office {
     pub merges: bool,
     /// The device hands requests back: the time of one began when it was issued first.
     pub hands_back: bool,
+    /// Groups that bios are of, which have priorities then; empty: they have neither.
+    pub groups: Vec<GroupId>,
 }
 
 /// The stripes of a disk that are this office's to use: every so many of them, so that the
@@ -113,6 +117,8 @@ pub struct Client {
     window: usize,
     /// Until the bell bit is set: refused, or of its own choice with I/O under way.
     waits: bool,
+    /// Until then a cap holds its bio back.
+    capped_until: Option<Nanos>,
     /// Lets go of its submitter when so many are left.
     quits_at: Option<u32>,
     /// Where it tells what happens.
@@ -130,8 +136,8 @@ impl Client {
         quits_at: Option<u32>,
     ) -> Client {
         let (submitter, notes, held) = (Some(submitter), BTreeMap::new(), None);
-        let (waits, log) = (false, Log::default());
-        Client { submitter, office, notes, held, left, window, waits, quits_at, log }
+        let (waits, capped_until, log) = (false, None, Log::default());
+        Client { submitter, office, notes, held, left, window, waits, capped_until, quits_at, log }
     }
 
     /// Whether everything it sent has ended and nothing is left to send.
@@ -212,11 +218,16 @@ impl Client {
                 }
                 assert!(!flags.has(Flags::NOWAIT), "who will not wait is answered: {refused:?}");
                 let full = matches!(refused, Refused::Full(_));
+                self.waits = true;
+                if let Refused::Capped { until, .. } = refused {
+                    assert!(until > now, "a cap that allows it holds it back");
+                    self.capped_until = Some(until.min(now + CAPS_AGAIN_NS));
+                    self.waits = false;
+                }
                 let bio = refused.into_bio();
                 assert_eq!((bio.cookie, bio.sector, bio.flags), (cookie, sector, flags));
                 assert_eq!((bio.sectors, bio.op), (sectors, op), "full: {full}");
                 self.held = Some(bio);
-                self.waits = true;
                 false
             }
         }
@@ -226,6 +237,7 @@ impl Client {
 impl App for Client {
     fn run(&mut self, now: Nanos, told: bool) -> bool {
         self.waits &= !told;
+        self.capped_until = self.capped_until.filter(|until| *until > now);
         let chance = self.office.borrow_mut().prng.below(100);
         if told || chance < 10 {
             self.complete(now);
@@ -255,11 +267,44 @@ impl App for Client {
 
     fn is_eager(&self) -> bool {
         let more = self.left > 0 || self.held.is_some();
-        self.submitter.is_some() && !self.waits && more && self.inside() < self.window
+        let waits = self.waits || self.capped_until.is_some();
+        self.submitter.is_some() && !waits && more && self.inside() < self.window
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.capped_until
     }
 }
 
 impl Office {
+    /// An office of bios for a device of these limits, where all of them succeed.
+    pub fn new(limits: Limits, seed: u64) -> Office {
+        Office {
+            model: Model::new(limits.capacity),
+            prng: Prng::new(seed),
+            kind: true,
+            errors: Vec::new(),
+            timeout_ns: 0,
+            last_cookie: 0,
+            completions: 0,
+            failures: 0,
+            moved: BTreeMap::new(),
+            unsent: 0,
+            pure_flushes: 0,
+            written: Vec::new(),
+            orphans: 0,
+            next_sector: 0,
+            plot: Plot::whole(limits.capacity),
+            slack_ns: 0,
+            wait_max_ns: 0,
+            answered_at: None,
+            merges: true,
+            hands_back: false,
+            groups: Vec::new(),
+            limits,
+        }
+    }
+
     /// A bio like any other, or one that is not well-formed.
     fn invent(&mut self) -> Bio {
         self.last_cookie += 1;
@@ -291,6 +336,7 @@ impl Office {
         };
         let data = if op.has_data() { self.memory(cookie, sector, sectors) } else { Data::None };
         let mut bio = Bio::new(op, sector, sectors, data).cookie(cookie);
+        self.dress(&mut bio);
         let flushish = matches!(op, Op::Write | Op::Discard | Op::WriteZeroes);
         for (flag, percent) in
             [(Flags::PREFLUSH, 6), (Flags::FUA, 8), (Flags::SYNC, 50), (Flags::NOWAIT, 5)]
@@ -301,6 +347,19 @@ impl Office {
             }
         }
         if self.prng.percent(3) { self.spoil(bio) } else { bio }
+    }
+
+    /// A group and a priority, where there are groups.
+    fn dress(&mut self, bio: &mut Bio) {
+        if self.groups.is_empty() {
+            return;
+        }
+        bio.group = self.groups[self.prng.below(self.groups.len() as u64) as usize];
+        let classes = [Class::BestEffort, Class::BestEffort, Class::RealTime, Class::Idle];
+        if self.prng.percent(50) {
+            let class = classes[self.prng.below(4) as usize];
+            bio.ioprio = IoPrio::new(class, self.prng.below(8) as u8);
+        }
     }
 
     fn invent_flush(&mut self, cookie: u64) -> Bio {

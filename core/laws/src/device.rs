@@ -93,6 +93,9 @@ pub struct Tally {
     pub order: Vec<Vec<u16>>,
 }
 
+/// The sector of a larger device by the sector of this one.
+pub type Places = Box<dyn Fn(u64) -> u64 + Send>;
+
 /// The rules in force, and the state of the disk.
 pub struct World {
     /// The limits that requests keep.
@@ -113,8 +116,8 @@ pub struct World {
     pub stalled: bool,
     depth: usize,
     disk: Vec<u64>,
-    /// Where the device begins in a larger one that is written to by values of places.
-    pub base: u64,
+    /// Where a sector lies in a larger device, by whose places values are written.
+    pub places: Option<Places>,
     lanes: Vec<Line>,
     /// The latest time brought here.
     now: Nanos,
@@ -222,7 +225,7 @@ impl Sim {
             stalled: false,
             depth: usize::from(depth),
             disk,
-            base: 0,
+            places: None,
             lanes: Vec::new(),
             now: Nanos::ZERO,
             answered_at: Nanos::ZERO,

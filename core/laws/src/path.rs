@@ -1,7 +1,9 @@
 //! The ways a request can take through the core.
 
+use std::fmt;
 use std::sync::Arc;
 
+use weir_bio::Prng;
 use weir_queue::driver::Affinity;
 use weir_queue::{Config, Device, Driver, QueueMode, Spread};
 use weir_sched::Make;
@@ -89,6 +91,24 @@ impl Path {
         Path { spread: Spread::RoundRobin, ..self }
     }
 
+    /// One by chance: any of the schedulers, in any of its modes.
+    pub fn any(prng: &mut Prng) -> Path {
+        let lanes = 1 + prng.below(4) as u16;
+        let home = if prng.percent(70) { Affinity::Any } else { Affinity::Fixed };
+        let path = match prng.below(10) {
+            0 => return Path::sq(home),
+            1 => return Path::sq(home).by(Order::Deadline),
+            2 => return Path::sq(home).by(Order::Cfq),
+            3 => Path::mq(lanes).in_turn(),
+            4 => Path::mq(lanes).scheduled(),
+            5 => Path::mq(lanes).by(Order::Deadline),
+            6 => Path::mq(lanes).by(Order::Kyber),
+            7 => Path::mq(lanes).by(Order::Bfq),
+            _ => Path::mq(lanes),
+        };
+        if prng.percent(30) { path.sharing() } else { path }
+    }
+
     /// The same with the scheduler that is there now.
     pub fn as_it_is(self, device: &Device) -> Path {
         let order = match device.scheduler() {
@@ -130,5 +150,22 @@ impl Path {
             Device::new(config, driver)
         };
         device.expect("a configuration within its bounds")
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = if self.mode == QueueMode::Sq { "sq" } else { "mq" };
+        write!(f, "{mode}, {} lanes", self.lanes)?;
+        if self.scheduled {
+            write!(f, ", {:?}", self.order)?;
+        }
+        if self.spread == Spread::RoundRobin {
+            f.write_str(", round robin")?;
+        }
+        if self.shared_tags {
+            f.write_str(", shared tags")?;
+        }
+        write!(f, ", homes {:?}", self.home)
     }
 }

@@ -29,6 +29,10 @@ pub trait App {
     fn run(&mut self, now: Nanos, told: bool) -> bool;
     /// Whether it would do something of its own accord, without being told.
     fn is_eager(&self) -> bool;
+    /// When it wants a turn of its own accord.
+    fn wake_at(&self) -> Option<Nanos> {
+        None
+    }
 }
 
 /// One thread that never was.
@@ -47,6 +51,10 @@ impl Sleeper {
         let bell = Bell::with_lanes(Box::new(Flag(Arc::clone(&woken))), 64);
         Sleeper { home: Home::strict(bell), woken, asleep: false, apps: Vec::new() }
     }
+}
+
+fn is_due(app: &impl App, now: Nanos) -> bool {
+    app.is_eager() || app.wake_at().is_some_and(|at| at <= now)
 }
 
 /// All homes and what lives on them.
@@ -196,7 +204,7 @@ impl<A: App> House<A> {
         let home = &self.homes[index];
         !home.asleep
             || home.woken.load(Ordering::SeqCst)
-            || home.apps.iter().any(|app| self.apps[*app].is_eager())
+            || home.apps.iter().any(|app| is_due(&self.apps[*app], self.now))
             || home.home.wake_at().is_some_and(|at| at <= self.now)
             || self.has_event(index)
     }
@@ -218,7 +226,9 @@ impl<A: App> House<A> {
     }
 
     fn next_time(&self) -> Option<Nanos> {
-        self.homes.iter().flat_map(|home| home.home.lanes()).filter_map(|l| self.lane_time(l)).min()
+        let lanes = self.homes.iter().flat_map(|home| home.home.lanes());
+        let apps = self.apps.iter().filter_map(App::wake_at);
+        lanes.filter_map(|lane| self.lane_time(lane)).chain(apps).min()
     }
 
     fn pass(&mut self, index: usize) {
@@ -240,7 +250,7 @@ impl<A: App> House<A> {
         home.home.bell().ready().take(|token| told[token] = true);
         for (app, told) in home.apps.iter().zip(told) {
             let app = &mut self.apps[*app];
-            if told || app.is_eager() {
+            if told || is_due(app, self.now) {
                 app.run(self.now, told);
             }
         }

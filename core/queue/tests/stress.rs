@@ -27,7 +27,6 @@ use weir_bio::{Limits, Nanos, Prng, Status};
 use weir_laws::client::{Client, Office, Plot};
 use weir_laws::controller::{Fixed, reconfigure};
 use weir_laws::device::{Plan, Shape, Sim, any_limits};
-use weir_laws::model::Model;
 use weir_laws::path::{Order, Path};
 use weir_laws::rest::check_tags;
 use weir_laws::sleepers::App;
@@ -488,28 +487,16 @@ fn any_plan(prng: &mut Prng) -> Plan {
 
 fn office(limits: &Limits, index: u64, prng: &mut Prng, plan: &Plan, config: &Config) -> Office {
     Office {
-        model: Model::new(limits.capacity),
-        limits: limits.clone(),
-        prng: Prng::new(prng.next()),
         kind: plan.is_kind(),
         errors: plan.errors.clone(),
         timeout_ns: config.timeout_ns,
         last_cookie: (index + 1) << 24,
-        completions: 0,
-        failures: 0,
-        moved: BTreeMap::new(),
-        unsent: 0,
-        pure_flushes: 0,
-        written: Vec::new(),
-        orphans: 0,
-        next_sector: 0,
         plot: Plot { stripe: STRIPE, owner: index, owners: SUBMITTERS + 1 },
         // A home may be kept from running for any time.
         slack_ns: u64::MAX / 2,
-        wait_max_ns: 0,
-        answered_at: None,
         merges: config.nomerges < 2,
         hands_back: true,
+        ..Office::new(limits.clone(), prng.next())
     }
 }
 

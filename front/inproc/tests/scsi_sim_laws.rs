@@ -5,19 +5,14 @@
 //!
 //! All time is virtual. `SCSI_SEED=n` plays one seed, `SCSI_SEEDS=n` so many.
 
-// The bed expects the rules of the rooms in core, where a clock is forbidden.
-#![allow(unfulfilled_lint_expectations)]
-
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use weir::scsi_sim::{Patience, PortId, Route, SharedTarget, SimTransport, Spec, TargetTime};
 use weir_bio::{Nanos, Prng, Status};
 use weir_driver_scsi::{Host, HostOptions, Unit, UnitOptions};
-use weir_laws::client::{Client, Office, Plot};
-use weir_laws::model::Model;
+use weir_laws::client::{Client, Office};
 use weir_laws::path::{Order, Path};
 use weir_laws::sleepers::House;
 use weir_laws::{Tell, seeds};
@@ -484,9 +479,6 @@ fn multipath(ways: u16, legs: &[Device], retry: &str, prng: &mut Prng) -> Multip
 
 fn office(above: &Device, prng: &mut Prng) -> Office {
     Office {
-        model: Model::new(SECTORS),
-        limits: above.limits(),
-        prng: Prng::new(prng.next()),
         kind: false,
         errors: vec![
             Status::Medium,
@@ -498,21 +490,8 @@ fn office(above: &Device, prng: &mut Prng) -> Office {
             Status::NotSupp,
         ],
         timeout_ns: 1 << 60,
-        last_cookie: 0,
-        completions: 0,
-        failures: 0,
-        moved: BTreeMap::new(),
-        unsent: 0,
-        pure_flushes: 0,
-        written: Vec::new(),
-        orphans: 0,
-        next_sector: 0,
-        plot: Plot::whole(SECTORS),
-        slack_ns: 0,
-        wait_max_ns: 0,
-        answered_at: None,
-        merges: true,
         hands_back: true,
+        ..Office::new(above.limits(), prng.next())
     }
 }
 

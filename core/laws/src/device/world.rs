@@ -215,7 +215,8 @@ impl World {
             Op::Write => {
                 let mut values = Vec::new();
                 request.for_each_data(|data| values.extend(crate::values(data)));
-                for (at, value) in (self.base + request.rq().sector..).zip(&values) {
+                for (at, value) in (request.rq().sector..).zip(&values) {
+                    let at = self.places.as_ref().map_or(at, |places| places(at));
                     assert_eq!(value & 0xff_ffff, at + 1, "bytes of another place at {at}");
                     *self.tally.delivered.entry(*value).or_default() += 1;
                 }

@@ -3,7 +3,6 @@
 //! schedulers, lanes and gates of the device and of its legs are changed.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,10 +11,9 @@ use weir_queue::driver::Affinity;
 use weir_queue::{Bell, Config, Device, LaneHomes, Watch};
 
 use super::Lived;
-use crate::client::{Client, Office, Plot};
+use crate::client::{Client, Office};
 use crate::device::Plan;
 use crate::fabric::{Build, Fabric, Narrow};
-use crate::model::Model;
 use crate::path::{Order, Path};
 use crate::sender::{Change, NoWake, Orders, held};
 use crate::sleepers::{House, Step as Went};
@@ -208,9 +206,6 @@ impl Scene {
 
     fn office(kind: Kind, fabric: &Fabric, prng: &mut Prng) -> Office {
         Office {
-            model: Model::new(SECTORS),
-            limits: fabric.sim.world().limits.clone(),
-            prng: Prng::new(prng.next()),
             kind: false,
             errors: match kind.queues {
                 true => Vec::new(),
@@ -224,21 +219,8 @@ impl Scene {
             },
             // No client is told of a time: a map has none of its own.
             timeout_ns: 1 << 60,
-            last_cookie: 0,
-            completions: 0,
-            failures: 0,
-            moved: BTreeMap::new(),
-            unsent: 0,
-            pure_flushes: 0,
-            written: Vec::new(),
-            orphans: 0,
-            next_sector: 0,
-            plot: Plot::whole(SECTORS),
-            slack_ns: 0,
-            wait_max_ns: 0,
-            answered_at: None,
-            merges: true,
             hands_back: true,
+            ..Office::new(fabric.sim.world().limits.clone(), prng.next())
         }
     }
 

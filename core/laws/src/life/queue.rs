@@ -5,7 +5,6 @@
 //! waits for ever, no lane spins, and nothing is left when all is done.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,11 +13,10 @@ use weir_queue::driver::Affinity;
 use weir_queue::{Config, Device, QueueMode};
 
 use super::Lived;
-use crate::client::{Client, Office, Plot};
+use crate::client::{Client, Office};
 use crate::controller::{Controller, Fixed};
 use crate::device::{Plan, Shape, Sim, any_limits};
 use crate::log::{self, Log};
-use crate::model::Model;
 use crate::path::Path;
 use crate::rest::check_tags;
 use crate::sleepers::{House, Step};
@@ -125,28 +123,15 @@ impl Scene {
         let config = Config { nr_requests, nomerges, timeout_ns, wbt_lat_us, ..Config::default() };
         let device = path.device(config, Arc::clone(&sim) as Arc<_>);
         let office = Office {
-            model: Model::new(limits.capacity),
-            limits: sim.world().limits.clone(),
-            prng: Prng::new(prng.next()),
             kind,
             errors,
             timeout_ns,
-            last_cookie: 0,
-            completions: 0,
-            failures: 0,
-            moved: BTreeMap::new(),
-            unsent: 0,
-            pure_flushes: 0,
-            written: Vec::new(),
-            orphans: 0,
-            next_sector: 0,
-            plot: Plot::whole(limits.capacity),
             slack_ns: 1_000_000,
             // Time in front of the driver stands still while a control call pauses dispatch.
             wait_max_ns: if silent && seed.is_multiple_of(2) { WAIT_MAX_NS } else { 0 },
-            answered_at: None,
             merges: nomerges < 2 || !seed.is_multiple_of(2),
             hands_back,
+            ..Office::new(sim.world().limits.clone(), prng.next())
         };
         let office = Rc::new(RefCell::new(office));
         let world = Arc::downgrade(&sim);

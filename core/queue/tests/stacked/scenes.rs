@@ -108,7 +108,7 @@ impl Rig {
         let plan = Plan { slow_ns: SLOW_NS, lent: 50, ..Plan::default() };
         let sims =
             [sim(LEG, plan.clone(), 1, stack.below.home), sim(LEG, plan, 2, stack.below.home)];
-        sims[1].world().base = LEG;
+        sims[1].world().places = Some(Box::new(|at| at + LEG));
         let config = Config {
             timeout_ns: stack.timeout_below_ns,
             nr_requests: Some(stack.nr_requests_below),
@@ -689,7 +689,7 @@ impl Scene {
             ..Plan::default()
         };
         let sims = [(); 2].map(|()| sim(HALF, plan.clone(), prng.next(), stack.below.home));
-        sims[1].world().base = HALF;
+        sims[1].world().places = Some(Box::new(|at| at + HALF));
         let nr_requests = |path: Path| Some(if path.scheduled { 24 } else { 8 });
         let config =
             |path| Config { nr_requests: nr_requests(path), timeout_ns: 0, ..Config::default() };
@@ -856,7 +856,7 @@ const ROUNDS: u64 = 2_000;
 fn write_over_threads() -> (u64, u64, u64, u64) {
     let start = std::time::Instant::now();
     let sims = [(); 2].map(|()| sim(LEG, Plan::default(), 1, Affinity::Any));
-    sims[1].world().base = LEG;
+    sims[1].world().places = Some(Box::new(|at| at + LEG));
     let config = Config { timeout_ns: 0, ..Config::default() };
     let leg = |sim: &Arc<Sim>| Path::mq(1).device(config.clone(), Arc::clone(sim) as _);
     let legs = [leg(&sims[0]), leg(&sims[1])];

@@ -1,0 +1,34 @@
+//! Lives from seeds: a few hundred here, and as many as there is time for in `weir sim fuzz`.
+//!
+//! `LIFE_SEED=n` lives one, `LIFE_SEEDS=n` so many.
+
+use std::collections::BTreeMap;
+
+use weir_laws::life::{Life, Lived};
+use weir_laws::{Tell, seeds};
+
+fn live(seed: u64) -> (&'static str, Lived) {
+    let (life, chance) = Life::of(seed);
+    let _tell = Tell(format!("LIFE_SEED={seed}: {life}"));
+    (life.word(), life.live(chance))
+}
+
+#[test]
+fn no_life_breaks_a_law() {
+    let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for seed in seeds("LIFE", 300) {
+        let (word, lived) = live(seed);
+        let count = counts.entry(word).or_default();
+        *count = (count.0 + 1, count.1 + lived.bios);
+    }
+    println!("lives and bios of each kind: {counts:?}");
+    let all: u64 = counts.values().map(|(lives, _)| lives).sum();
+    assert!(all < 300 || counts.len() == 7, "kinds that no seed has: {counts:?}");
+}
+
+#[test]
+fn a_seed_is_the_same_life_each_time() {
+    for seed in seeds("LIFE", 60) {
+        assert_eq!(live(seed), live(seed), "seed {seed}");
+    }
+}
