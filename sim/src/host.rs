@@ -20,6 +20,7 @@ use crate::lock::Lock;
 use crate::process::{Process, Seat};
 use crate::profile::{Profile, SchedulerPrice};
 use crate::spec::{HostError, HostSpec};
+use crate::watch::Watch;
 
 /// Its one home is turned by the engine, which looks by itself.
 struct NoWake;
@@ -120,6 +121,7 @@ pub struct Host {
     kinds: Vec<(String, Parts)>,
     /// Processes that finish by themselves and have not.
     unfinished: usize,
+    watch: Watch,
 }
 
 /// Where a process is among all.
@@ -171,6 +173,7 @@ impl Host {
                 .map(|kind| (kind.name.clone(), Parts::default()))
                 .collect(),
             unfinished: 0,
+            watch: Watch::default(),
         };
         host.add_hosts(&spec);
         host.add_disks(&spec)?;
@@ -345,6 +348,7 @@ impl Host {
     }
 
     fn hear(&mut self, alarm: Alarm) {
+        self.watch.look(self.agenda.now());
         match alarm {
             Alarm::Cpu { cpu, epoch } => {
                 let at = &mut self.cpus[cpu];
@@ -482,7 +486,16 @@ fn groups(spec: &HostSpec) -> Result<Arc<Groups>, HostError> {
 /// # Errors
 /// As [`Host::new`].
 pub fn simulate(spec: HostSpec, warm_up: u64, ns: u64) -> Result<(Figures, u64), HostError> {
-    let mut host = Host::new(spec)?;
+    simulate_watched(spec, warm_up, ns, Watch::default())
+}
+
+pub(crate) fn simulate_watched(
+    spec: HostSpec,
+    warm_up: u64,
+    ns: u64,
+    watch: Watch,
+) -> Result<(Figures, u64), HostError> {
+    let mut host = Host { watch, ..Host::new(spec)? };
     host.run(warm_up);
     let figures = host.run(ns);
     Ok((figures, host.finish()))

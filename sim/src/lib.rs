@@ -26,6 +26,7 @@ mod san;
 pub mod scene;
 mod single;
 mod spec;
+mod watch;
 
 pub use cpu::CpuTime;
 pub use figures::{Commands, Figures, KindFigures, Service};

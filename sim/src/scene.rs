@@ -2,10 +2,13 @@
 //! them, and the source's figures beside which ours are put.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::figures::Figures;
-use crate::host::{simulate, simulate_to_the_end};
+use crate::host::{simulate_to_the_end, simulate_watched};
 use crate::spec::HostSpec;
+use crate::watch::Watch;
 
 mod bound;
 pub mod custom;
@@ -97,6 +100,8 @@ pub struct Outcome {
     pub requests: u64,
     /// Simulated time, until the measured time was over, ns.
     pub ns: u64,
+    /// What was counted in the measured time.
+    pub figures: Figures,
 }
 
 /// One of ours, beside the source's if that has one.
@@ -205,9 +210,20 @@ impl Case {
     /// # Errors
     /// A figure of the host outside its bound.
     pub fn run(&self) -> Result<Outcome, SceneError> {
+        self.run_watched(&Arc::default())
+    }
+
+    /// As [`run`](Case::run); `passed` is told how much simulated time has passed, ns.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_watched(&self, passed: &Arc<AtomicU64>) -> Result<Outcome, SceneError> {
         let host = self.host.clone();
         let simulated = match self.span {
-            Span::Time { warm_up, ns } => simulate(host, warm_up, ns),
+            Span::Time { warm_up, ns } => {
+                let watch = Watch::new(Arc::clone(passed));
+                simulate_watched(host, warm_up, ns, watch)
+            }
             Span::ToTheEnd(most) => simulate_to_the_end(host, most),
         };
         let (figures, requests) =
@@ -217,7 +233,16 @@ impl Case {
             Span::ToTheEnd(_) => 0,
         };
         let rows = (self.rows)(&self.name, &figures);
-        Ok(Outcome { rows, requests, ns: warm_up + figures.ns })
+        Ok(Outcome { rows, requests, ns: warm_up + figures.ns, figures })
+    }
+
+    /// How much simulated time it takes, ns; none where that is seen at the end.
+    #[must_use]
+    pub fn takes(&self) -> Option<u64> {
+        match self.span {
+            Span::Time { warm_up, ns } => Some(warm_up + ns),
+            Span::ToTheEnd(_) => None,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod flags;
 mod leaving;
 mod output;
+mod simulated;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,7 @@ impl FailIf {
 ///
 /// Example: weir compare --target ram:1GiB --a scheduler=none --b scheduler=bfq --iodepth 32
 /// Example: weir compare --target file:/dev/sdb --kernel-scheduler none,mq-deadline,bfq --rw read
+/// Example: weir compare --sim icpe24 --a scheduler=none --b scheduler=bfq --set processes=8
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Compare {
@@ -81,7 +83,19 @@ pub(crate) struct Compare {
     /// The kernel's own schedulers as variants, switched on the block device of --target (root).
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     kernel_scheduler: Vec<String>,
-    /// Repeat the comparison with each value of a flag of the job or an option of the target.
+    /// Simulate instead of measuring: a scene of weir sim list, or FILE.toml. OPTS are settings,
+    /// and rounds are seeds; without --a and --b each case that the settings come to is a variant.
+    #[arg(
+        long,
+        value_name = "SCENE|FILE.toml",
+        conflicts_with_all = ["target", "kernel_scheduler", "destroy"]
+    )]
+    sim: Option<String>,
+    /// A setting of what is simulated.
+    #[arg(long = "set", value_name = "NAME=VALUE", requires = "sim")]
+    set: Vec<String>,
+    /// Repeat the comparison with each value of a flag of the job, an option of the target, or a
+    /// setting of what is simulated.
     #[arg(long, value_name = "NAME=V1,V2,...")]
     sweep: Option<Sweep>,
     /// Rounds that count; each has one run of every variant. Fewer than three decide nothing.
@@ -148,6 +162,9 @@ impl Compare {
             let device = kernel::put_back_from(state)?;
             return print_line(&format!("{device} is as it was"));
         }
+        if let Some(scene) = self.sim.clone() {
+            return self.simulate(&scene);
+        }
         if self.target.is_empty() && self.variants.need_a_target() {
             self.target.extend(self.job.target()?);
         }
@@ -175,7 +192,7 @@ impl Compare {
                 program: &program,
                 rounds: self.rounds,
                 seed,
-                judging: Judging { metric: self.metric.as_deref(), within: self.within },
+                judging: judging(&self),
                 switch: switch.as_ref(),
                 stop: &stop,
             };
@@ -474,6 +491,11 @@ impl Compare {
         });
         Ok(Some(switch))
     }
+}
+
+/// By what it is judged.
+fn judging(asked: &Compare) -> Judging<'_> {
+    Judging { metric: asked.metric.as_deref(), within: asked.within }
 }
 
 /// The command line, to do it again with the same seed.

@@ -18,6 +18,7 @@ mod log;
 mod map;
 mod order;
 mod output;
+mod progress;
 mod reach;
 mod record;
 mod reload;
@@ -63,7 +64,7 @@ enum Command {
     Iscsi(iscsi::Command),
     Udev(udev::Udev),
     Bench(bench::Bench),
-    Compare(compare::Compare),
+    Compare(Box<compare::Compare>),
     Record(record::Record),
     Replay(replay::Replay),
     Sim(sim::Sim),

@@ -1,17 +1,17 @@
 //! `weir sim`: scenes in virtual time.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+pub(crate) mod subject;
+pub(crate) mod turn;
+
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use weir_sim::scene::{
-    self, Case, Checked, Custom, Outcome, Row, SCENES, Scene, SceneError, Setting, Settings, custom,
-};
+use weir_sim::scene::{self, Checked, Row, SCENES, Scene, Setting, custom};
 
 use crate::output::{print, print_line};
 use crate::{Failure, log};
+use subject::{Subject, refused};
 
 /// Simulates scenes: weir's own queues and schedulers on modelled processors and disks.
 ///
@@ -151,8 +151,8 @@ fn scene_as_text(scene: &Scene) -> String {
     format!("{}: {}\n{}", scene.name, scene.about, settings_as_text(scene.settings))
 }
 
-fn notes(scene: &Scene) -> String {
-    scene.notes.iter().map(|note| format!("note: {note}\n")).collect()
+fn notes(of: &Subject) -> String {
+    of.notes().iter().map(|note| format!("note: {note}\n")).collect()
 }
 
 /// Columns that are aligned, two spaces before each.
@@ -177,117 +177,41 @@ struct Simulated {
 }
 
 impl How {
-    /// Simulates these cases of what is called `name`. The rows are left to the caller.
-    fn simulate(&self, name: &str, cases: &[Case]) -> Result<(Vec<Outcome>, Simulated), Failure> {
-        let available = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.threads.map_or(available, usize::from).min(cases.len());
-        let begun = Instant::now();
-        let outcomes = run_all(cases, threads).map_err(refused)?;
-        let took = begun.elapsed();
+    fn simulate(&self, subject: &Subject) -> Result<Simulated, Failure> {
+        let cases = subject.cases(self.seed)?;
+        let threads = turn::threads(self.threads, cases.len());
+        let (outcomes, took) = turn::run_all(&cases, threads, self.quiet).map_err(refused)?;
         let requests: u64 = outcomes.iter().map(|one| one.requests).sum();
         if !self.quiet {
+            let name = subject.name();
             let rate = requests as f64 / took.as_secs_f64();
             let took = took.as_secs_f64();
             log::say(&format!("{name}: {requests} requests in {took:.1} s, {rate:.0} a second"));
         }
         let ns = outcomes.iter().map(|one| one.ns).sum();
-        Ok((outcomes, Simulated { rows: Vec::new(), requests, ns, took, threads }))
+        Ok(Simulated { rows: subject.rows(&outcomes), requests, ns, took, threads })
     }
 
-    fn simulate_scene(&self, scene: &Scene, settings: &Settings) -> Result<Simulated, Failure> {
-        let cases = scene.cases(settings, self.seed).map_err(refused)?;
-        let (outcomes, simulated) = self.simulate(scene.name, &cases)?;
-        Ok(Simulated { rows: scene.rows(&outcomes), ..simulated })
-    }
-
-    fn document(&self, of: &Subject<'_>, simulated: &Simulated) -> Map<String, Value> {
+    fn document(&self, of: &Subject, simulated: &Simulated) -> Map<String, Value> {
         let wall_s = simulated.took.as_secs_f64();
         let document = json!({
-            "scene": of.name, "seed": self.seed, "settings": of.settings,
+            "scene": of.name(), "seed": self.seed, "settings": of.settings(),
             "simulated_s": simulated.ns as f64 / 1e9, "requests": simulated.requests,
             "wall_s": wall_s, "requests_per_wall_s": simulated.requests as f64 / wall_s,
-            "threads": simulated.threads, "notices": of.notes,
+            "threads": simulated.threads, "notices": of.notes(),
         });
         let Value::Object(document) = document else { unreachable!("it is written as one") };
         document
     }
 }
 
-/// What was simulated, for its document.
-struct Subject<'a> {
-    name: &'a str,
-    settings: Map<String, Value>,
-    notes: &'a [&'a str],
-}
-
-impl<'a> Subject<'a> {
-    fn of(scene: &'a Scene, settings: &Settings) -> Subject<'a> {
-        let settings = settings.iter().map(|(name, value)| (name.to_owned(), json!(value)));
-        Subject { name: scene.name, settings: settings.collect(), notes: scene.notes }
-    }
-}
-
-fn refused(why: SceneError) -> Failure {
-    Failure::Bad(why.to_string())
-}
-
-/// Simulates each case by itself; the outcomes in the order of the cases.
-fn run_all(cases: &[Case], threads: usize) -> Result<Vec<Outcome>, SceneError> {
-    let next = AtomicUsize::new(0);
-    let outcomes = Mutex::new(vec![None; cases.len()]);
-    let work = || {
-        while let index = next.fetch_add(1, Ordering::Relaxed)
-            && let Some(case) = cases.get(index)
-        {
-            let outcome = case.run();
-            outcomes.lock().expect("no thread has panicked")[index] = Some(outcome);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            // Where the system has no more threads, fewer do the same.
-            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                break;
-            }
-        }
-        work();
-    });
-    let outcomes = outcomes.into_inner().expect("no thread has panicked");
-    outcomes.into_iter().map(|outcome| outcome.expect("each case is simulated")).collect()
-}
-
 impl Run {
     fn run(&self) -> Result<(), Failure> {
-        if self.scene.ends_with(".toml") {
-            return self.run_file();
-        }
-        let scene = scene::find(&self.scene).map_err(refused)?;
-        let mut settings = scene.defaults();
-        self.set.iter().try_for_each(|text| settings.set(text)).map_err(refused)?;
-        let simulated = self.how.simulate_scene(scene, &settings)?;
-        self.print(&Subject::of(scene, &settings), &simulated, &notes(scene))
-    }
-
-    fn run_file(&self) -> Result<(), Failure> {
-        let file = &self.scene;
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| Failure::Bad(format!("{file}: {error}")))?;
-        let mut custom = Custom::parse(&text, file).map_err(refused)?;
-        self.set.iter().try_for_each(|text| custom.set(text)).map_err(refused)?;
-        let cases = custom.cases(self.how.seed).map_err(refused)?;
-        let (outcomes, simulated) = self.how.simulate(file, &cases)?;
-        let settings = custom.settings().map(|(path, value)| (path.to_owned(), json!(value)));
-        let about = [custom.about()];
-        let notes = if custom.about().is_empty() { &[][..] } else { &about };
-        let subject = Subject { name: file, settings: settings.collect(), notes };
-        let simulated = Simulated { rows: scene::rows_of_all(&outcomes), ..simulated };
-        let told: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
-        self.print(&subject, &simulated, &told)
-    }
-
-    fn print(&self, of: &Subject<'_>, simulated: &Simulated, notes: &str) -> Result<(), Failure> {
+        let mut subject = Subject::open(&self.scene)?;
+        self.set.iter().try_for_each(|text| subject.set(text))?;
+        let simulated = self.how.simulate(&subject)?;
         if self.how.json {
-            let mut document = self.how.document(of, simulated);
+            let mut document = self.how.document(&subject, &simulated);
             let rows = simulated.rows.iter().map(row_as_json).map(Value::Object);
             document.insert("rows".into(), rows.collect());
             return print_line(&Value::Object(document).to_string());
@@ -296,7 +220,7 @@ impl Run {
         rows.extend(
             simulated.rows.iter().map(|row| [row.case.clone(), row.metric.into(), told(row.value)]),
         );
-        print(&(table(&rows) + notes))
+        print(&(table(&rows) + &notes(&subject)))
     }
 }
 
@@ -327,16 +251,16 @@ impl Check {
         };
         let (mut documents, mut text, mut off) = (Vec::new(), String::new(), 0);
         for scene in scenes {
-            let settings = scene.defaults();
-            let simulated = self.how.simulate_scene(scene, &settings)?;
+            let subject = Subject::of(scene);
+            let simulated = self.how.simulate(&subject)?;
             let checked = scene.check(&simulated.rows).map_err(refused)?;
             off += checked.iter().filter(|one| one.is_off()).count();
             if self.how.json {
-                let mut document = self.how.document(&Subject::of(scene, &settings), &simulated);
+                let mut document = self.how.document(&subject, &simulated);
                 document.insert("rows".into(), checked.iter().map(checked_as_json).collect());
                 documents.push(Value::Object(document));
             } else {
-                text += &checked_as_text(scene, &checked);
+                text += &checked_as_text(scene, &notes(&subject), &checked);
             }
         }
         match documents.len() {
@@ -363,7 +287,7 @@ fn checked_as_json(checked: &Checked) -> Value {
     Value::Object(map)
 }
 
-fn checked_as_text(scene: &Scene, checked: &[Checked]) -> String {
+fn checked_as_text(scene: &Scene, notes: &str, checked: &[Checked]) -> String {
     let heads = ["case", "metric", "source", "ours", "error", "bound", "", ""];
     let mut rows = vec![heads.map(String::from)];
     rows.extend(checked.iter().map(|one| {
@@ -384,5 +308,5 @@ fn checked_as_text(scene: &Scene, checked: &[Checked]) -> String {
             .into(),
         ]
     }));
-    format!("{}: {}\n{}{}\n", scene.name, scene.about, table(&rows), notes(scene))
+    format!("{}: {}\n{}{}\n", scene.name, scene.about, table(&rows), notes)
 }

@@ -50,7 +50,7 @@ fn hot(text: &str) -> Result<Zone, String> {
 
 impl OltpFlags {
     /// The first that was given, of those that a look for commits has no use for first.
-    pub(super) fn first(&self) -> Option<&'static str> {
+    pub(crate) fn first(&self) -> Option<&'static str> {
         let OltpFlags { users, threads, update, hot, redo } = self;
         let given = [
             ("users", users.is_some()),

@@ -41,7 +41,7 @@ impl JobFlags {
     }
 
     /// The first that is none of `allowed`.
-    pub(super) fn other_than(&self, allowed: &[&str]) -> Option<&'static str> {
+    pub(crate) fn other_than(&self, allowed: &[&str]) -> Option<&'static str> {
         self.0.keys().find(|name| !allowed.contains(name)).copied()
     }
 

@@ -14,7 +14,7 @@ use crate::Failure;
 use crate::bench::{self, Asked, Bench, OLTP, OltpFlags, Window};
 
 /// Names that variants may have.
-const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+pub(super) const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 /// `--a OPTS --b OPTS ...`.
 #[derive(Clone, Debug)]
@@ -32,6 +32,11 @@ impl VariantFlags {
         self.0.is_empty() || self.0.iter().any(|(_, options)| !is_target(options))
     }
 
+    /// Whether any is given.
+    pub(super) fn are_given(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// Whether none of them is a target of its own.
     pub(super) fn are_options(&self) -> bool {
         self.0.iter().all(|(_, options)| !weir_bench::compare::variant::is_target(options))
@@ -43,7 +48,8 @@ impl Args for VariantFlags {
         NAMES.iter().fold(command, |command, name| {
             let flag = Arg::new(*name).long(*name).value_name("OPTS");
             let hidden = !["a", "b", "c"].contains(name);
-            let help = format!("Variant {name}: options of the target, or a target.");
+            let help =
+                format!("Variant {name}: options of the target, or a target; settings with --sim.");
             command.arg(flag.help(help).hide(hidden))
         })
     }
@@ -146,6 +152,12 @@ impl JobFlags {
             ));
         }
         Ok(named.first().map(|named| target_of(named)))
+    }
+
+    /// The first of these that is given, as it is typed.
+    pub(super) fn first_given(&self) -> Option<String> {
+        let flag = || self.flags.other_than(&[]).or_else(|| self.oltp.first());
+        self.job.clone().or_else(|| flag().map(|name| format!("--{}", name.replace('_', "-"))))
     }
 
     /// Where the redo is; a variant may have it elsewhere.

@@ -1,6 +1,5 @@
 //! The output of `weir compare`: progress, tables, the saved document.
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -10,39 +9,31 @@ use weir_bench::compare::{self, table};
 use weir_trace::document::{Compare, CompareDocument, Document, Point};
 
 use crate::Failure;
+use crate::progress::{Line, SHOWN_FROM_S, bar};
 
-/// Work that takes no longer shows no progress.
-const SHOWN_FROM_S: f64 = 2.0;
-/// The bar, characters.
-const BAR: usize = 20;
-
-/// A bar on standard error that is written over.
+/// How far a comparison is.
 pub(super) struct Progress {
-    /// The text it begins with; none where the output is no terminal.
-    head: Option<String>,
-    shown: bool,
+    /// The text it has before the round.
+    head: String,
+    line: Line,
 }
 
 impl Progress {
     /// `value` is what is swept now, if anything.
     pub(super) fn new(quiet: bool, value: &str) -> Progress {
-        let seen = !quiet && std::io::stderr().is_terminal();
         let head = if value.is_empty() { String::new() } else { format!("{value}: ") };
-        Progress { head: seen.then_some(head), shown: false }
+        Progress { head, line: Line::new(quiet) }
     }
 
     pub(super) fn show(&mut self, now: &compare::Progress<'_>) {
-        let Some(line) = self.head.as_ref().and_then(|head| line(head, now)) else { return };
-        // Progress that cannot be shown is no failure.
-        let _ = std::io::stderr().write_all(format!("\r\x1b[K{line}").as_bytes());
-        self.shown = true;
+        if let Some(line) = line(&self.head, now) {
+            self.line.show(&line);
+        }
     }
 
     /// Leaves an empty line behind.
     pub(super) fn end(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            let _ = std::io::stderr().write_all(b"\r\x1b[K");
-        }
+        self.line.end();
     }
 }
 
@@ -55,12 +46,8 @@ fn line(head: &str, now: &compare::Progress<'_>) -> Option<String> {
         return None;
     }
     let left_s = f64::from(all - made) * run_s;
-    let full = made as usize * BAR / all as usize;
-    let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR - full));
-    let percent = made * 100 / all;
-    Some(format!(
-        "[{bar}] {percent:3} %  {head}round {round}, variant {variant}, some {left_s:.0} s left"
-    ))
+    let bar = bar(made.into(), all.into());
+    Some(format!("{bar}  {head}round {round}, variant {variant}, some {left_s:.0} s left"))
 }
 
 /// The tables of one comparison, for people, and what is to be known about it.
@@ -74,16 +61,23 @@ pub(super) fn tables(text: &mut String, swept: Option<(&str, &str)>, document: &
         say(format!("note: {notice}"));
     }
     say(table::table(&document.compare).trim_end().to_owned());
-    say(table::voided(&document.runs).trim_end().to_owned());
     let environment = &document.compare.environment;
     let other = |name: &str| environment.other.get(name);
-    say(format!(
-        "{} of {} runs voided, in {} rounds; the host kept {:.1} % of the CPUs for others",
-        other("voided_runs").and_then(Value::as_u64).unwrap_or_default(),
-        document.runs.len(),
-        environment.voided_rounds,
-        environment.steal_pct
-    ));
+    let number = |name: &str| other(name).and_then(Value::as_f64);
+    if let Some((requests, took)) = number("requests").zip(number("wall_s")) {
+        let simulated = number("simulated_s").unwrap_or_default();
+        let runs = document.runs.len();
+        say(format!("{runs} runs, {requests} I/Os: {simulated:.2} s simulated in {took:.1} s"));
+    } else {
+        say(table::voided(&document.runs).trim_end().to_owned());
+        say(format!(
+            "{} of {} runs voided, in {} rounds; the host kept {:.1} % of the CPUs for others",
+            other("voided_runs").and_then(Value::as_u64).unwrap_or_default(),
+            document.runs.len(),
+            environment.voided_rounds,
+            environment.steal_pct
+        ));
+    }
     if let Some(seed) = other("seed") {
         say(format!("--randseed {seed} gives the same order and the same I/O again"));
     }
