@@ -86,6 +86,7 @@ fn the_list_names_each_scene_and_setting() {
     let names = [
         "illumos-11827",
         "icpe24",
+        "dell-slob",
         "linux-outcomes",
         "suse-dd32",
         "processes",

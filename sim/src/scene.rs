@@ -12,6 +12,7 @@ use crate::watch::Watch;
 
 mod bound;
 pub mod custom;
+mod dell;
 mod icpe24;
 mod illumos;
 mod linux;
@@ -42,7 +43,8 @@ pub struct Scene {
 }
 
 /// All scenes.
-pub const SCENES: &[&Scene] = &[&illumos::SCENE, &icpe24::SCENE, &linux::SCENE, &suse::SCENE];
+pub const SCENES: &[&Scene] =
+    &[&illumos::SCENE, &icpe24::SCENE, &dell::SCENE, &linux::SCENE, &suse::SCENE];
 
 /// A figure of a source.
 #[derive(Clone, Copy, Debug)]

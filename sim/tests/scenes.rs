@@ -54,6 +54,22 @@ fn the_bands_of_the_dd_experiment_hold() {
 }
 
 #[test]
+fn the_figures_of_the_oracle_test_are_within_their_bounds_but_for_one_that_is_known() {
+    within_its_bounds("dell-slob", 17, 1);
+}
+
+#[test]
+fn nothing_but_locks_is_waited_for_longer_on_the_legacy_path_of_the_oracle_test() {
+    let of = |mode: &str| {
+        let set = ["servers=1", "hit=6", "processes=160", "volumes=4", "paths=4", mode];
+        let rows = rows("dell-slob", &set, 1);
+        (value(&rows, "lock_wait_pct"), value(&rows, "iops"))
+    };
+    let ((waited, legacy), (none, mq)) = (of("mode=legacy"), of("mode=mq"));
+    assert!(waited > 5.0 && none == 0.0 && legacy < mq, "{waited} {none} {legacy} {mq}");
+}
+
+#[test]
 fn a_scenario_of_linux_can_have_another_scheduler() {
     let cases = |set: &[&str]| -> Vec<String> {
         let scene = scene::find("linux-outcomes").expect("a scene");
@@ -101,6 +117,8 @@ fn a_third_of_the_points_of_the_icpe_table_and_none_of_the_illumos_issue_is_pred
         ["illumos-11827", "icpe24"].map(|name| predicted(scene::find(name).expect("a scene")));
     assert_eq!(illumos, (0, 24));
     assert!(3 * icpe.0 >= icpe.1, "{icpe:?}");
+    let dell = predicted(scene::find("dell-slob").expect("a scene"));
+    assert!(3 * dell.0 >= dell.1, "{dell:?}");
     let linux = predicted(scene::find("linux-outcomes").expect("a scene"));
     assert_eq!(linux.0, linux.1, "nothing is fitted there");
     assert_eq!(predicted(scene::find("suse-dd32").expect("a scene")), (2, 11));
@@ -143,7 +161,8 @@ fn a_name_that_is_none_is_refused_with_those_that_are() {
     let why = scene::find("no-such").expect_err("none").to_string();
     assert_eq!(
         why,
-        "no scene \"no-such\"; there are illumos-11827, icpe24, linux-outcomes, suse-dd32"
+        "no scene \"no-such\"; there are illumos-11827, icpe24, dell-slob, linux-outcomes, \
+         suse-dd32"
     );
 }
 
