@@ -32,3 +32,9 @@ fn a_seed_is_the_same_life_each_time() {
         assert_eq!(live(seed), live(seed), "seed {seed}");
     }
 }
+
+#[test]
+fn a_context_whose_requests_are_limited_alike_gets_a_tag_beside_others_that_never_stop() {
+    // Beside a reader the one tag for discards was another's whenever it was free.
+    live(836);
+}

@@ -20,13 +20,10 @@ use crate::tape::TapeState;
 
 mod joins;
 mod pick;
+mod waiting;
 
 /// When to ask a scheduler again that has work, gives none, and names no time.
 const ASK_AGAIN_NS: u64 = 3_000_000;
-
-/// Lines of parked requests that are asked in vain, one after the other, before the next end of a
-/// request. With nothing held the first one asked gets in, so none is forgotten.
-const ASKED_IN_VAIN: usize = 16;
 
 /// A scheduler at work: its staged requests, its tags, and the lanes that want some.
 pub(crate) struct Elevator {
@@ -530,35 +527,6 @@ impl Elevator {
         self.free.give_each(lane, ended.iter().map(|end| end.tag));
         if !self.parked.is_empty() {
             self.let_in(now, lane, sink);
-        }
-    }
-
-    /// Gives free tags to those that wait, kind by kind in turn; one that a depth limit holds back
-    /// holds up no other.
-    fn let_in(&mut self, now: Nanos, lane: u16, sink: impl Sink) {
-        let mut in_vain = 0;
-        while self.free.len() > 0 && in_vain < ASKED_IN_VAIN.min(self.parked.lines()) {
-            let Some(claim) = self.parked.next() else { return };
-            let Some(claim) = self.merge(claim, now, lane, sink) else { continue };
-            let context = claim.rq.id.submitter();
-            match self.admit(self.home_of(context), claim, now, sink) {
-                None => {
-                    self.kick_home(context);
-                    in_vain = 0;
-                }
-                Some(claim) => {
-                    self.parked.put_back(claim);
-                    in_vain += 1;
-                }
-            }
-        }
-    }
-
-    /// Something of this context is staged, and its submitter was told long ago.
-    fn kick_home(&mut self, context: SubmitterId) {
-        // The single queue has no lanes to tell apart, and it settles no contexts.
-        if let Some(home) = self.homes.get(usize::from(context.0)) {
-            self.lanes.kicked |= 1 << home;
         }
     }
 

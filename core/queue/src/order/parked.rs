@@ -1,6 +1,6 @@
 //! Requests that found no scheduler tag, and how many tags those under a depth limit hold.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
 use weir_bio::{Rq, SubmitterId};
@@ -13,12 +13,18 @@ type Kind = (SubmitterId, u8, bool);
 /// Requests without a tag: a line for each kind, served in turn.
 ///
 /// A limit that holds back one kind so holds up no other, and a context that sends much waits
-/// behind itself, as a thread of Linux does that sleeps for a tag.
+/// behind itself, as a thread of Linux does that sleeps for a tag. A line that is held back in its
+/// turn keeps it: else lines under one limit could have theirs whenever it is used up, again and
+/// again, while another has its turn whenever it is not.
 #[derive(Default)]
 pub(crate) struct Parked {
     lines: BTreeMap<Kind, VecDeque<RequestClaim>>,
+    /// Lines that take turns.
+    turns: BTreeSet<Kind>,
     /// Whose turn it was.
     last: Option<Kind>,
+    /// Lines that a limit held back in their turn, the longest first.
+    held_back: VecDeque<Kind>,
     len: usize,
     /// Lines that came to an end; kept for their memory.
     spare: Vec<VecDeque<RequestClaim>>,
@@ -37,10 +43,6 @@ impl Parked {
         self.len
     }
 
-    pub(crate) fn lines(&self) -> usize {
-        self.lines.len()
-    }
-
     /// Whether some of this kind wait already: then this one has to as well.
     pub(crate) fn has_like(&self, rq: &Rq) -> bool {
         self.len > 0 && self.lines.contains_key(&kind_of(rq))
@@ -48,33 +50,58 @@ impl Parked {
 
     /// Puts a request at the end of its line.
     pub(crate) fn push(&mut self, claim: RequestClaim) {
-        let spare = &mut self.spare;
-        let line = self.lines.entry(kind_of(&claim.rq));
-        line.or_insert_with(|| spare.pop().unwrap_or_default()).push_back(claim);
+        let (kind, spare) = (kind_of(&claim.rq), &mut self.spare);
+        let line = self.lines.entry(kind).or_insert_with(|| spare.pop().unwrap_or_default());
+        if line.is_empty() {
+            self.turns.insert(kind);
+        }
+        line.push_back(claim);
         self.len += 1;
     }
 
     /// The first request of the next line, whose turn it is now.
     pub(crate) fn next(&mut self) -> Option<RequestClaim> {
         let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.lines.range((after, Bound::Unbounded)).next();
-        let kind = *behind.or_else(|| self.lines.first_key_value())?.0;
+        let behind = self.turns.range((after, Bound::Unbounded)).next();
+        let kind = *behind.or_else(|| self.turns.first())?;
         self.last = Some(kind);
-        let line = self.lines.get_mut(&kind)?;
-        let claim = line.pop_front()?;
-        if line.is_empty() {
-            self.spare.extend(self.lines.remove(&kind));
+        let (claim, is_last) = self.take_first(kind);
+        if is_last {
+            self.turns.remove(&kind);
         }
-        self.len -= 1;
         Some(claim)
     }
 
-    /// Puts back what [`next`](Parked::next) gave; its line has had its turn.
-    pub(crate) fn put_back(&mut self, claim: RequestClaim) {
-        let spare = &mut self.spare;
-        let line = self.lines.entry(kind_of(&claim.rq));
-        line.or_insert_with(|| spare.pop().unwrap_or_default()).push_front(claim);
+    /// The first request of a line that was held back, at this place of their list.
+    pub(crate) fn next_held_back(&mut self, place: usize) -> Option<RequestClaim> {
+        let kind = self.held_back.remove(place)?;
+        let (claim, is_last) = self.take_first(kind);
+        if !is_last {
+            self.turns.insert(kind);
+        }
+        Some(claim)
+    }
+
+    fn take_first(&mut self, kind: Kind) -> (RequestClaim, bool) {
+        let line = self.lines.get_mut(&kind).expect("a line of each that waits");
+        let claim = line.pop_front().expect("no line is empty");
+        let is_last = line.is_empty();
+        if is_last {
+            self.spare.extend(self.lines.remove(&kind));
+        }
+        self.len -= 1;
+        (claim, is_last)
+    }
+
+    /// Puts back a request that a limit holds back, and its line at this place of the list of
+    /// these, or at the end.
+    pub(crate) fn hold_back(&mut self, claim: RequestClaim, place: Option<usize>) {
+        let (kind, spare) = (kind_of(&claim.rq), &mut self.spare);
+        let line = self.lines.entry(kind).or_insert_with(|| spare.pop().unwrap_or_default());
+        line.push_front(claim);
         self.len += 1;
+        self.turns.remove(&kind);
+        self.held_back.insert(place.unwrap_or(self.held_back.len()), kind);
     }
 }
 
@@ -183,6 +210,40 @@ impl DepthUse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_bio::RqId;
+    use weir_ring::Claim;
+
+    use crate::request::{Request, State};
+
+    fn of(submitter: u16) -> RequestClaim {
+        Claim::new(Request::free(RqId::new(SubmitterId(submitter), 0, 0)))
+    }
+
+    fn submitter_of(mut claim: RequestClaim) -> u16 {
+        claim.state = State::Free;
+        claim.rq.id.submitter().0
+    }
+
+    #[test]
+    fn a_line_that_is_held_back_keeps_its_turn_before_those_that_have_had_theirs() {
+        let mut parked = Parked::default();
+        [1, 1, 2, 2, 3, 3].into_iter().for_each(|submitter| parked.push(of(submitter)));
+        // A limit holds for 2 and 3, and 1 goes on whenever it does.
+        let first = parked.next().map(submitter_of);
+        for _ in 0..2 {
+            let claim = parked.next().unwrap();
+            parked.hold_back(claim, None);
+        }
+        assert_eq!((first, parked.next().map(submitter_of)), (Some(1), Some(1)));
+        assert!(parked.next().is_none(), "the others wait for the limit");
+        let claim = parked.next_held_back(0).unwrap();
+        parked.hold_back(claim, Some(0));
+        assert_eq!(parked.next_held_back(0).map(submitter_of), Some(2));
+        assert_eq!(parked.next().map(submitter_of), Some(2), "it takes turns again");
+        assert_eq!(parked.next_held_back(0).map(submitter_of), Some(3));
+        assert_eq!(parked.next().map(submitter_of), Some(3));
+        assert!(parked.is_empty() && parked.next_held_back(0).is_none());
+    }
 
     #[test]
     fn a_batch_of_several_kinds_is_judged_as_if_they_came_one_by_one() {

@@ -93,7 +93,7 @@ impl Elevator {
     ) -> usize {
         let mut given = 0;
         while given < room
-            && let Some(claim) = self.parked.next()
+            && let Some(claim) = self.parked.next_held_back(0).or_else(|| self.parked.next())
         {
             lane_tells(sink, lane, self.last_now, || What::Picked { rq: claim.rq, lane });
             let (flags, home) = (claim.rq.flags, self.home_of(claim.rq.id.submitter()));
