@@ -213,3 +213,23 @@ fn what_is_wrong_with_a_file_is_told_with_its_line_and_what_is_set_with_its_boun
     let none = sim(&["run", file]);
     assert!(none.code == Some(2) && none.stderr.contains("host.toml: "), "{}", none.stderr);
 }
+
+/// What a fuzz of so many lives says as JSON, but for how long it took.
+fn fuzzed(lives: &str, threads: &str) -> serde_json::Value {
+    let text = told(&["fuzz", "--seed", "3", "--lives", lives, "--threads", threads, "--json"]);
+    let mut document: serde_json::Value = serde_json::from_str(&text).expect("one document");
+    assert!(document["wall_s"].as_f64().is_some_and(|wall| wall > 0.0), "{text}");
+    document["wall_s"].take();
+    document
+}
+
+#[test]
+fn a_few_hundred_lives_break_no_law_and_are_the_same_by_one_and_two_threads() {
+    let first = fuzzed("300", "1");
+    assert_eq!((&first["lives"], &first["findings"]), (&300.into(), &serde_json::json!([])));
+    let kinds = first["kinds"].as_object().expect("kinds");
+    assert_eq!(kinds.len(), 7, "{first}");
+    assert_eq!(fuzzed("300", "2"), first);
+    let text = told(&["fuzz", "--seed", "3", "--lives", "1", "--quiet"]);
+    assert!(text.starts_with("1 lives (") && text.ends_with(": 0 found\n"), "{text}");
+}

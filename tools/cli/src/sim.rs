@@ -1,5 +1,6 @@
 //! `weir sim`: scenes in virtual time.
 
+mod fuzz;
 pub(crate) mod subject;
 pub(crate) mod turn;
 
@@ -28,6 +29,7 @@ enum Action {
     List(List),
     Run(Run),
     Check(Check),
+    Fuzz(fuzz::Fuzz),
 }
 
 /// Lists the scenes with their settings: default, range, meaning.
@@ -93,6 +95,7 @@ impl Sim {
             Action::List(list) => list.run(),
             Action::Run(run) => run.run(),
             Action::Check(check) => check.run(),
+            Action::Fuzz(fuzz) => fuzz.run(),
         }
     }
 }
