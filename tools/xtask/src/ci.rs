@@ -31,8 +31,8 @@ pub enum Stage {
     Sanitize,
     /// Every bench, run small.
     Bench,
-    /// Law suites with many seeds, mutations of the schedulers, fuzz targets, outages of the server
-    /// below, a soak; goes on where it ended.
+    /// Law suites with many seeds, an hour of lives, planted bugs, mutations of the schedulers,
+    /// fuzz targets, outages of the server below, a soak; goes on where it ended.
     Long,
 }
 
@@ -59,6 +59,9 @@ const LOOM_PREEMPTIONS_MAX: &str = "3";
 
 /// For mutations of what has changed, seconds: enough for the lines of a usual commit.
 const MUTANTS_SECONDS: u64 = 120;
+
+/// Of the bugs that lives of the core have to find, two; stage long plants all.
+const PLANTED: &str = "fua-not-sent,domain-starves";
 
 /// Benches that are a command and no bench target: what the command is told.
 const BENCH_COMMANDS: &[&str] = &[
@@ -190,7 +193,9 @@ fn test(workspace: &Workspace) -> Vec<Step> {
     // test that cannot start one fails.
     let steps = [Step::tests("test", "test --workspace --no-fail-fast"), programs];
     let steps = steps.map(|step| step.with("WEIR_TEST_PROGRAMS", "installed".to_owned()));
-    steps.into_iter().chain([changed_decisions(&workspace.root)]).collect()
+    let planted = format!("run --package weir-xtask -- planted --of {PLANTED}");
+    let planted = Step::cargo("planted bugs", &planted);
+    steps.into_iter().chain([planted, changed_decisions(&workspace.root)]).collect()
 }
 
 /// Mutations of those decisions of the schedulers that the last commit changed, or the tree since.
@@ -381,7 +386,8 @@ mod tests {
         let found = lines(&one, Stage::Test);
         let ignored = "test --workspace --no-fail-fast --test nbd_clients -- --ignored";
         assert_eq!(found[..2], ["test --workspace --no-fail-fast", ignored]);
-        assert_eq!(found[2..], ["skipped: git knows no commit before this one"]);
+        assert!(found[2].starts_with("run --package weir-xtask -- planted --of "), "{found:?}");
+        assert_eq!(found[3..], ["skipped: git knows no commit before this one"]);
     }
 
     #[test]

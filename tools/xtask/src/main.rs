@@ -1,4 +1,4 @@
-//! Repository chores: `cargo xtask tidy`, `tunables`, `mutants` and `ci STEP`.
+//! Repository chores: `cargo xtask tidy`, `tunables`, `mutants`, `planted` and `ci STEP`.
 //!
 //! This is not part of the product and uses no other room, so that it still builds when they do
 //! not. The limits it holds come from the room table and the house style; CONTRIBUTING.md says
@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod files;
 mod mutants;
+mod planted;
 mod tidy;
 mod tunables;
 mod workspace;
@@ -37,6 +39,11 @@ enum Chore {
         #[command(flatten)]
         settings: mutants::Settings,
     },
+    /// Plant known bugs in a copy of the core, one at a time, and tell which no life finds.
+    Planted {
+        #[command(flatten)]
+        settings: planted::Settings,
+    },
     /// Run one stage of continuous integration.
     Ci {
         /// Which stage.
@@ -53,6 +60,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(&workspace),
         Chore::Tunables => tunables::run(&workspace),
         Chore::Mutants { settings } => mutants::run(&workspace, &settings),
+        Chore::Planted { settings } => planted::run(&workspace, &settings),
         Chore::Ci { stage, choice } => ci::run(&workspace, stage, &choice),
     });
     match answer {

@@ -86,6 +86,11 @@ const FUZZ_TARGETS: [&str; 14] = [
     "addresses",
 ];
 
+/// Of lives of the core from seeds, seconds, unless the environment says otherwise; and the first
+/// seed, behind those that the tests live.
+const LIVES_SECONDS: &str = "3600";
+const LIVES_SEED: &str = "1000000";
+
 /// Of each fuzz target, seconds, unless the environment says otherwise; and of the first, which
 /// reads what any client sends.
 const FUZZ_SECONDS: &str = "600";
@@ -132,6 +137,8 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
         let line = format!("run --package weir-xtask -- mutants --of {words}");
         Step::cargo(&format!("mutants of {name}"), &line)
     }));
+    steps.push(lives_step());
+    steps.push(Step::cargo("planted bugs", "run --package weir-xtask -- planted"));
     steps.extend(FUZZ_TARGETS.map(|target| fuzz_step(&workspace.root, target)));
     steps.push(sanitize::long());
     steps.push(san_step());
@@ -140,6 +147,13 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     steps.push(paths_latency_step());
     steps.push(soak_step());
     steps
+}
+
+/// Lives of all schedulers, mappers and faults, with the assertions of a build for tests.
+fn lives_step() -> Step {
+    let seconds = std::env::var("WEIR_LIVES_SECONDS").unwrap_or_else(|_| LIVES_SECONDS.to_owned());
+    let line = format!("sim fuzz --seed {LIVES_SEED} --seconds {seconds}");
+    Step::cargo("lives", &format!("run --bin weir -- {line}"))
 }
 
 /// One fuzz target, led by libFuzzer. The inputs it finds stay in `target/fuzz-corpus`, from where
@@ -327,7 +341,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (72, 72));
+        assert_eq!((names.len(), count), (74, 74));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }

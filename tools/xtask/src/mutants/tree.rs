@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::points::{Mutation, Points, Rendered};
+use crate::files::{self, read, write};
 use crate::workspace::{Error, cargo};
 
 /// Rooms that the copy consists of.
@@ -96,7 +97,7 @@ impl Tree {
         let mut tree = Tree { folder, files: Vec::new(), unviable: BTreeSet::new(), hash: FNV };
         let mut paths = Vec::new();
         for room in ROOMS {
-            files_below(root, Path::new(room), &mut paths)?;
+            files::below(root, Path::new(room), &mut paths)?;
         }
         paths.retain(|path| path != except);
         paths.sort();
@@ -236,7 +237,7 @@ impl Tree {
     fn remove_strangers(&self, root: &Path) -> Result<(), Error> {
         let mut copied = Vec::new();
         for room in ROOMS {
-            files_below(&self.folder, Path::new(room), &mut copied)?;
+            files::below(&self.folder, Path::new(room), &mut copied)?;
         }
         for path in copied.iter().filter(|path| !root.join(path).exists()) {
             let path = self.folder.join(path);
@@ -259,34 +260,6 @@ fn fault(message: &Value) -> Option<Fault> {
     let path = primary["file_name"].as_str()?.to_owned();
     let said = message["rendered"].as_str().unwrap_or_default().to_owned();
     Some((path, (byte("byte_start"), byte("byte_end")), said))
-}
-
-fn files_below(root: &Path, folder: &Path, found: &mut Vec<String>) -> Result<(), Error> {
-    let Ok(entries) = fs::read_dir(root.join(folder)) else { return Ok(()) };
-    for entry in entries {
-        let entry = entry.map_err(|error| format!("{}: {error}", folder.display()))?;
-        let path = folder.join(entry.file_name());
-        if root.join(&path).is_dir() {
-            files_below(root, &path, found)?;
-        } else {
-            found.push(path.to_string_lossy().into_owned());
-        }
-    }
-    Ok(())
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-/// Writes a file unless it is like that already: cargo builds what is newer.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    if fs::read(path).is_ok_and(|old| old == bytes) {
-        return Ok(());
-    }
-    let made = fs::create_dir_all(path.parent().unwrap_or(path));
-    let written = made.and_then(|()| fs::write(path, bytes));
-    written.map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// The offset basis and the prime of the 64-bit FNV-1a hash.
