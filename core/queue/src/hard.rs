@@ -502,6 +502,12 @@ impl HardQueue {
         (taken, refused)
     }
 
+    /// Whether something was refused, or left waiting, of late.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy != 0
+    }
+
     /// Something was left waiting although nothing was refused: counts like a refusal.
     pub(crate) fn count_shortage(&mut self) {
         self.busy = (self.busy * 7 + 16) / 8;

@@ -3,21 +3,24 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weir_ring::sync::Alone;
-use weir_ring::{Counter, Pending, SharedCounter};
+use weir_ring::sync::{Alone, Ordering, fence};
+use weir_ring::{Counter, Pending, Roster, SharedCounter};
 
 use crate::bell::{Bell, LaneBell};
 use crate::error::{Error, invalid};
 use crate::grown::Grown;
 
 /// The pending source of a lane that stands for the elevator.
-pub(crate) const ELEVATOR: usize = Pending::SOURCES_MAX - 1;
+pub(crate) const ELEVATOR: usize = 1;
 
 /// The pending source of a lane that stands for everything but requests: look again.
-pub(crate) const NUDGE: usize = ELEVATOR - 1;
+pub(crate) const NUDGE: usize = 0;
 
 /// Most submitters of a device at one time. One place more is kept for the flush of its end.
-pub const SUBMITTERS_MAX: usize = NUDGE - 1;
+pub const SUBMITTERS_MAX: usize = 4093;
+
+/// Names of submitters: those there may be, and the place of the flush.
+const FEEDERS: usize = SUBMITTERS_MAX + 1;
 
 /// Most hard queues of a device: a bit each in the elevator's words.
 pub(crate) const QUEUES_MAX: u16 = 64;
@@ -36,6 +39,8 @@ pub(crate) struct Lanes {
 #[repr(align(128))] // One lane's marks share no line with another's.
 pub(crate) struct LaneMarks {
     pub(crate) pending: Pending,
+    /// The submitters whose rings the lane is to look at.
+    pub(crate) feeders: Roster,
     pub(crate) bell: OnceLock<LaneBell>,
     /// Requests that the dispatcher ever sent the lane, and how many more the lane can take, or
     /// [`TAKES_NONE`]. Written by the lane's home.
@@ -68,6 +73,17 @@ impl Lanes {
     #[inline]
     pub(crate) fn kick(&self, lane: usize, source: usize) -> bool {
         self[lane].kick(source)
+    }
+
+    /// Tells a lane that this submitter has published something; whether its home slept.
+    #[inline]
+    pub(crate) fn feed(&self, lane: usize, submitter: usize) -> bool {
+        let lane = &self[lane];
+        // Either the lane that has struck the submitter off sees what was published, or this sees
+        // the mark clear; and an owner about to sleep sees it, or is seen asleep.
+        fence(Ordering::SeqCst);
+        lane.feeders.mark_ordered(submitter);
+        lane.ring_ordered()
     }
 
     /// Tells lanes, a bit each, to ask the elevator; of each `told` hears whether its home slept.
@@ -113,7 +129,8 @@ impl std::ops::Index<usize> for Lanes {
 impl Default for LaneMarks {
     fn default() -> LaneMarks {
         LaneMarks {
-            pending: Pending::new(Pending::SOURCES_MAX),
+            pending: Pending::new(2),
+            feeders: Roster::new(FEEDERS),
             bell: OnceLock::new(),
             credit: Alone(Counter::new(TAKES_NONE)),
             needs: Counter::default(),

@@ -259,12 +259,68 @@ impl<T: Send> Consumer<T> {
         count
     }
 
+    /// Looks for items that were published since; the position behind the last of all.
+    #[inline]
+    pub fn see(&mut self) -> usize {
+        self.refresh();
+        self.published_seen
+    }
+
+    /// That position now, for those who only ask whether there is more than they saw.
+    #[inline]
+    #[must_use]
+    pub fn end(&self) -> usize {
+        self.shared.published.load(Ordering::Acquire)
+    }
+
+    /// Shows `each` the items from this position on that were [seen](Consumer::see) and not taken,
+    /// oldest first, until it answers false. Answers the position behind the last for which it
+    /// answered true, or where it began. None is taken.
+    #[inline]
+    pub fn look(&mut self, from: usize, mut each: impl FnMut(&T) -> bool) -> usize {
+        let mut at = self.first_left(from);
+        while at != self.published_seen {
+            // SAFETY: the shared part is alive.
+            let cell = unsafe { self.cells.at(at) };
+            let goes_on = cell.with(|cell| {
+                // SAFETY: the cell was published and is not taken (`first_left`).
+                each(unsafe { (*cell).assume_init_ref() })
+            });
+            if !goes_on {
+                break;
+            }
+            at = at.wrapping_add(1);
+        }
+        at
+    }
+
+    /// How many of those that were seen and not taken are before this position.
+    #[inline]
+    #[must_use]
+    pub fn left_before(&self, position: usize) -> usize {
+        self.first_left(position).wrapping_sub(self.taken)
+    }
+
+    /// This position, if it is one of what was seen and not taken, or behind that; else where that
+    /// begins.
+    #[inline]
+    fn first_left(&self, position: usize) -> usize {
+        let seen = self.published_seen.wrapping_sub(self.taken);
+        if position.wrapping_sub(self.taken) > seen { self.taken } else { position }
+    }
+
     /// Brings the next `count` items nearer, while their reader does something else: the
     /// producer's CPU has them, if they are published.
     #[inline]
     pub fn fetch(&self, count: usize) {
+        self.fetch_behind(self.taken, count);
+    }
+
+    /// The same for what is published from this position on.
+    #[inline]
+    pub fn fetch_behind(&self, position: usize, count: usize) {
         fetch(&raw const *self.shared.published);
-        self.cells.each_line(self.taken, count.min(self.cells.len()), fetch);
+        self.cells.each_line(position, count.min(self.cells.len()), fetch);
     }
 
     #[inline]
@@ -388,6 +444,35 @@ mod tests {
         assert_eq!(tx.room(4), 3, "nothing is given back yet");
         rx.release();
         assert_eq!((tx.room(3), tx.room(4)), (3, 4), "it looks only where it must");
+    }
+
+    #[test]
+    fn items_that_are_looked_at_stay_and_are_shown_from_any_of_them_on() {
+        let (mut tx, mut rx) = ring(4);
+        let looked = |rx: &mut Consumer<usize>, from, until| {
+            let mut seen = Vec::new();
+            let position = rx.look(from, |item| {
+                seen.push(*item);
+                *item != until
+            });
+            (position, seen)
+        };
+        for at in (0..20).step_by(4) {
+            (at..at + 4).for_each(|n| tx.push(n).unwrap());
+            assert_eq!((rx.see(), rx.end(), looked(&mut rx, at, 99)), (at, at, (at, vec![])));
+            tx.publish();
+            assert_eq!((rx.end(), looked(&mut rx, at, 99)), (at + 4, (at, vec![])), "not seen");
+            assert_eq!(rx.see(), at + 4);
+            assert_eq!(looked(&mut rx, at, 99), (at + 4, (at..at + 4).collect()));
+            assert_eq!(looked(&mut rx, at + 1, at + 2), (at + 2, vec![at + 1, at + 2]));
+            assert_eq!((rx.left_before(at), rx.left_before(at + 3)), (0, 3));
+            assert_eq!((rx.pop(), rx.pop()), (Some(at), Some(at + 1)));
+            assert_eq!(looked(&mut rx, at, 99), (at + 4, vec![at + 2, at + 3]), "the rest");
+            assert_eq!((rx.left_before(at), rx.left_before(at + 3)), (0, 1));
+            assert_eq!(looked(&mut rx, at + 4, 99), (at + 4, vec![]));
+            assert_eq!(rx.pop_each(9, |_| {}), 2);
+            assert_eq!((looked(&mut rx, at, 99), rx.left_before(at)), ((at + 4, vec![]), 0));
+        }
     }
 
     #[test]

@@ -478,7 +478,9 @@ impl Mq {
                 continue;
             }
             while port.control.take().is_some() {}
-            self.lanes[lane].pending.take(|_| {});
+            let marks = &self.lanes[lane];
+            marks.pending.take(|_| {});
+            marks.feeders.take(|submitter| marks.feeders.strike(submitter));
             state.kept = None;
         }
     }

@@ -15,7 +15,7 @@ use crate::hard::fence::Fences;
 use crate::hard::reply::Replies;
 use crate::hard::settle::Onward;
 use crate::hard::{HardQueue, Source};
-use crate::lanes::{ELEVATOR, NUDGE, TAKES_NONE};
+use crate::lanes::{ELEVATOR, TAKES_NONE};
 use crate::order::arrivals::Arrivals;
 use crate::order::dispatcher::Link;
 use crate::request::RequestClaim;
@@ -181,8 +181,11 @@ impl Multi {
 
     /// Whether something was published for it since its last turn.
     pub(crate) fn has_work(&self, reach: Reach<'_>) -> bool {
+        let marks = &reach.mq.lanes[reach.index];
         self.is_waited_for(reach)
-            || reach.mq.lanes[reach.index].pending.any()
+            || marks.pending.any()
+            || marks.feeders.any()
+            || self.ways.soft.has_news()
             || reach.mq.ports[reach.index].control.is_waiting()
     }
 
@@ -203,16 +206,17 @@ impl Multi {
             self.hard.stand_beside();
         }
         // Before the driver is asked: one that has its lane turned meanwhile is asked once more.
-        mq.lanes[index].pending.take(|source| match source {
-            ELEVATOR => self.ask_elevator = true,
-            NUDGE => {}
-            submitter => self.ways.soft.mark(submitter),
-        });
+        mq.lanes[index].pending.take(|source| self.ask_elevator |= source == ELEVATOR);
+        if self.hard.is_busy() {
+            // What they tell of comes from other CPUs, while this one deals with what has ended.
+            self.ways.soft.fetch_rings();
+        }
         if self.snapshot.throttled {
             self.hard.observe(reach.wbt.window());
         }
         self.hard.reap(now, sink);
         while self.hard.end_one(now, &mut self.ways.replies, sink) {}
+        self.look_at_rings(reach);
         self.hard.scan(now, self.paused > 0, &mut self.ways.replies, sink);
         self.refresh(reach);
         if self.needs || self.hard.is_in_need(now) {
@@ -245,6 +249,22 @@ impl Multi {
         }
         self.hard.end_pass();
         self.tell_of_fences(reach);
+    }
+
+    /// Looks which submitters have handed something over; while the lane is busy, it asks for the
+    /// requests before it comes to them.
+    #[inline]
+    fn look_at_rings(&mut self, reach: Reach<'_>) {
+        let (soft, feeders) = (&mut self.ways.soft, &reach.mq.lanes[reach.index].feeders);
+        feeders.take(|submitter| {
+            if !soft.list(submitter) {
+                feeders.strike(submitter);
+            }
+        });
+        soft.look(|submitter| feeders.strike(submitter));
+        if self.hard.is_busy() {
+            soft.fetch();
+        }
     }
 
     /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.

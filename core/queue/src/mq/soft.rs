@@ -17,6 +17,11 @@ use crate::request::RequestClaim;
 /// How many of the newest staged requests a merge looks at.
 const LOOK_BACK: usize = 8;
 
+/// Turns in which a submitter may hand over nothing before it is struck from the list of those
+/// whose rings are looked at in every turn. To be listed again takes exchanges on lines that its
+/// CPU has to fetch.
+const QUIET: u8 = 4;
+
 /// The soft queues of a lane, by submitter.
 #[derive(Default)]
 pub(crate) struct Soft {
@@ -25,13 +30,55 @@ pub(crate) struct Soft {
     active: Vec<u64>,
     active_count: usize,
     cursor: usize,
+    /// Those whose rings are looked at in every turn.
+    listed: Vec<u16>,
 }
 
 struct Context {
     ring: Consumer<RequestClaim>,
+    /// Those that wait, once some of them have merged; the ring holds what came later. While none
+    /// has, all wait in the ring.
     staged: VecDeque<Waiting>,
-    /// Those that came from the ring and are not staged yet; kept for its memory.
-    arrived: Vec<RequestClaim>,
+    /// Positions of the ring: what came up to here the lane has seen,
+    seen: usize,
+    /// to here it is staged, though it lies there still,
+    staged_to: usize,
+    /// and to here it was asked for from the other CPU.
+    fetched_to: usize,
+    newest: Newest,
+    listed: bool,
+    /// Turns in which nothing came, one after the other.
+    quiet: u8,
+}
+
+/// Where the newest that wait begin and end, or 32 bits of it: nearly always none of them touches
+/// what comes next, and this says so without a branch for each.
+#[derive(Default)]
+struct Newest {
+    starts: [u32; LOOK_BACK],
+    ends: [u32; LOOK_BACK],
+    next: usize,
+}
+
+impl Newest {
+    /// Whether one of them may begin at `end` or end at `start`.
+    #[inline]
+    fn may_touch(&self, start: u64, end: u64) -> bool {
+        let (start, end) = (start as u32, end as u32);
+        let mut touches = 0;
+        for place in 0..LOOK_BACK {
+            touches |= u32::from(self.ends[place] == start);
+            touches |= u32::from(self.starts[place] == end);
+        }
+        touches != 0
+    }
+
+    #[inline]
+    fn add(&mut self, start: u64, end: u64) {
+        let place = self.next % LOOK_BACK;
+        (self.starts[place], self.ends[place]) = (start as u32, end as u32);
+        self.next = place + 1;
+    }
 }
 
 /// A request without a tag, and where it lies: its slot, which says so too, is in the cache of its
@@ -56,14 +103,15 @@ impl Soft {
             self.contexts.resize_with(context + 1, || None);
             self.active.resize(context / 64 + 1, 0);
         }
-        let (staged, arrived) = (VecDeque::new(), Vec::new());
-        self.contexts[context] = Some(Context { ring, staged, arrived });
-        self.mark(context);
+        self.listed.retain(|listed| usize::from(*listed) != context);
+        self.contexts[context] = Some(Context::of(ring));
+        self.list(context);
     }
 
     pub(crate) fn detach(&mut self, context: usize) {
         let Some(mut gone) = self.contexts.get_mut(context).and_then(Option::take) else { return };
         assert!(gone.staged.is_empty() && gone.ring.is_empty(), "a submitter left requests behind");
+        self.listed.retain(|listed| usize::from(*listed) != context);
     }
 
     /// Detaches every submitter. Everything that was handed over has to be taken.
@@ -71,17 +119,83 @@ impl Soft {
         assert!(self.is_empty(), "a submitter left requests behind");
         self.contexts.clear();
         self.active.clear();
+        self.listed.clear();
         (self.active_count, self.cursor) = (0, 0);
     }
 
-    /// Something of this context was published.
+    /// The ring of this context is looked at in every turn from now on; false if there is no such
+    /// context.
+    pub(crate) fn list(&mut self, context: usize) -> bool {
+        // A mark may overtake the message that attaches its context; attaching lists it as well.
+        let Some(Some(known)) = self.contexts.get_mut(context) else { return false };
+        known.quiet = 0;
+        if !known.listed {
+            known.listed = true;
+            self.listed.push(context as u16);
+        }
+        true
+    }
+
+    /// Whether a ring that is looked at in every turn has something new.
     #[inline]
-    pub(crate) fn mark(&mut self, context: usize) {
-        // A mark may overtake the message that attaches its context; attaching marks it as well.
-        if matches!(self.contexts.get(context), Some(Some(_))) {
-            let (word, bit) = (&mut self.active[context / 64], 1 << (context % 64));
-            self.active_count += usize::from(*word & bit == 0);
+    pub(crate) fn has_news(&self) -> bool {
+        self.listed.iter().any(|listed| {
+            let context = self.contexts[usize::from(*listed)].as_ref();
+            context.is_some_and(|context| context.ring.end() != context.seen)
+        })
+    }
+
+    /// Looks which rings have something; `strike` is told of those that are looked at no more,
+    /// after which the ring is looked at once again.
+    #[inline]
+    pub(crate) fn look(&mut self, mut strike: impl FnMut(usize)) {
+        let Soft { contexts, active, active_count, listed, .. } = self;
+        listed.retain(|listed| {
+            let index = usize::from(*listed);
+            let context = contexts[index].as_mut().expect("a listed context is attached");
+            let mut end = context.ring.see();
+            if end == context.seen {
+                context.quiet += 1;
+                if context.quiet <= QUIET {
+                    return true;
+                }
+                context.listed = false;
+                strike(index);
+                end = context.ring.see();
+                if end == context.seen {
+                    return false;
+                }
+                // It came a moment ago, and its mark was found set.
+                context.listed = true;
+            }
+            context.seen = end;
+            context.quiet = 0;
+            let (word, bit) = (&mut active[index / 64], 1 << (index % 64));
+            *active_count += usize::from(*word & bit == 0);
             *word |= bit;
+            true
+        });
+    }
+
+    /// Asks for what tells what is new in the rings, and for the places of that.
+    #[inline]
+    pub(crate) fn fetch_rings(&self) {
+        for listed in &self.listed {
+            let context = self.contexts[usize::from(*listed)].as_ref();
+            context.into_iter().for_each(|context| context.ring.fetch_behind(context.seen, 32));
+        }
+    }
+
+    /// Asks for the slots of what waits in the rings, which are with the CPUs of their submitters.
+    #[inline(never)]
+    pub(crate) fn fetch(&mut self) {
+        for word in 0..self.active.len() {
+            let mut bits = self.active[word];
+            while bits != 0 {
+                let context = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                self.contexts[context].as_mut().into_iter().for_each(Context::fetch);
+            }
         }
     }
 
@@ -97,14 +211,25 @@ impl Soft {
     fn give_in_turn(&mut self, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
         let mut left = max;
         while left > 0 {
-            let Some(context) = self.next_active(self.cursor) else { break };
-            self.cursor = context + 1;
-            match self.contexts[context].as_mut().and_then(Context::next) {
-                Some(claim) => {
-                    left -= 1;
-                    sink(claim);
+            let Some(first) = self.next_active(self.cursor) else { break };
+            // All of a word in one go, and again where no other has any.
+            let (word, mut bits) = (first / 64, self.active[first / 64]);
+            let is_only = bits.count_ones() as usize == self.active_count;
+            bits &= u64::MAX << (first % 64);
+            while bits != 0 && left > 0 {
+                let context = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                self.cursor = context + 1;
+                match self.contexts[context].as_mut().and_then(Context::next) {
+                    Some(claim) => {
+                        left -= 1;
+                        sink(claim);
+                    }
+                    None => self.unmark(context),
                 }
-                None => self.unmark(context),
+                if bits == 0 && is_only {
+                    bits = self.active[word];
+                }
             }
         }
         max - left
@@ -126,8 +251,8 @@ impl Soft {
         Some(index * 64 + bits.trailing_zeros() as usize)
     }
 
-    /// Empties the rings into the staged lists, merging on the way, because the lane cannot take
-    /// more now. True when anything waits.
+    /// Stages what the rings hold, merging on the way, because the lane cannot take more now. True
+    /// when anything waits.
     pub(crate) fn stage(
         &mut self,
         limits: &Limits,
@@ -144,7 +269,7 @@ impl Soft {
                 bits &= bits - 1;
                 if let Some(context) = &mut self.contexts[context] {
                     context.stage(limits, nomerges, lane, now, sink);
-                    waits |= !context.staged.is_empty();
+                    waits |= context.waits();
                 }
             }
         }
@@ -209,6 +334,16 @@ impl Context {
         self.staged.len() + self.ring.count()
     }
 
+    fn of(ring: Consumer<RequestClaim>) -> Context {
+        let (staged, newest) = (VecDeque::new(), Newest::default());
+        let (seen, staged_to, fetched_to) = (0, 0, 0);
+        Context { ring, staged, seen, staged_to, fetched_to, newest, listed: false, quiet: 0 }
+    }
+
+    fn waits(&self) -> bool {
+        !self.staged.is_empty() || self.ring.left_before(self.staged_to) > 0
+    }
+
     /// The oldest that waits.
     #[inline]
     fn next(&mut self) -> Option<RequestClaim> {
@@ -240,20 +375,56 @@ impl Context {
         count
     }
 
-    fn stage(&mut self, limits: &Limits, nomerges: u8, lane: u16, now: Nanos, sink: impl Sink) {
-        // All are asked for before anything is done with one, so that the slots are on their way
-        // from the other CPU together.
-        let Context { ring, arrived, .. } = self;
-        let mut arrive = |claim: RequestClaim| {
+    /// All are asked for before anything is done with one, so that the slots are on their way from
+    /// the other CPU together.
+    fn fetch(&mut self) {
+        self.fetched_to = self.ring.look(self.fetched_to, |claim| {
             claim.fetch();
-            arrived.push(claim);
-        };
-        while ring.pop_each(usize::MAX, &mut arrive) > 0 {}
-        let mut arrived = std::mem::take(arrived);
-        for claim in arrived.drain(..) {
+            true
+        });
+    }
+
+    fn stage(&mut self, limits: &Limits, nomerges: u8, lane: u16, now: Nanos, sink: impl Sink) {
+        self.fetch();
+        if self.staged.is_empty() && !self.stage_in_ring(nomerges, lane, now, sink) {
+            return;
+        }
+        self.stage_apart(limits, nomerges, lane, now, sink);
+    }
+
+    /// What touches nothing that waits stays where it is: to move it twice more is a third of an
+    /// I/O. True when that is not said of the next.
+    fn stage_in_ring(&mut self, nomerges: u8, lane: u16, now: Nanos, sink: impl Sink) -> bool {
+        let (newest, mut touches) = (&mut self.newest, false);
+        self.staged_to = self.ring.look(self.staged_to, |claim| {
+            let (start, end) = (claim.rq.sector, claim.rq.end());
+            touches = nomerges < 2 && newest.may_touch(start, end);
+            if !touches {
+                newest.add(start, end);
+                lane_tells(sink, lane, now, || What::Staged { rq: claim.rq });
+            }
+            !touches
+        });
+        touches
+    }
+
+    /// Stages the rest of the ring in the list.
+    #[inline(never)]
+    fn stage_apart(
+        &mut self,
+        limits: &Limits,
+        nomerges: u8,
+        lane: u16,
+        now: Nanos,
+        sink: impl Sink,
+    ) {
+        let Context { ring, staged, staged_to, .. } = self;
+        let count = ring.left_before(*staged_to);
+        ring.pop_each(count, |claim| staged.push_back(Waiting::of(claim)));
+        while let Some(claim) = self.ring.pop() {
             self.stage_one(Waiting::of(claim), limits, nomerges, lane, now, sink);
         }
-        self.arrived = arrived;
+        self.ring.release();
     }
 
     fn stage_one(
@@ -268,7 +439,8 @@ impl Context {
         let Waiting { start, end, .. } = waiting;
         let claim = &waiting.claim;
         let sequenced = claim.flush_step.is_sequenced();
-        if nomerges < 2 && !sequenced && claim.rq.is_mergeable() {
+        let mergeable = nomerges < 2 && !sequenced && claim.rq.is_mergeable();
+        if mergeable && self.newest.may_touch(start, end) {
             for staged in self.staged.iter_mut().rev().take(LOOK_BACK) {
                 if staged.end != start && staged.start != end {
                     continue;
@@ -281,6 +453,7 @@ impl Context {
                         lane_tells(sink, lane, now, || What::Merged { rq, into, side });
                         other.absorb(waiting.claim, side);
                         (staged.start, staged.end) = (other.rq.sector, other.rq.end());
+                        self.note_newest();
                         return;
                     }
                     Fit::TooLarge => {
@@ -290,8 +463,15 @@ impl Context {
                 }
             }
         }
+        self.newest.add(start, end);
         lane_tells(sink, lane, now, || What::Staged { rq: claim.rq });
         self.staged.push_back(waiting);
+    }
+
+    /// One of the newest has grown.
+    fn note_newest(&mut self) {
+        let newest = self.staged.iter().rev().take(LOOK_BACK).rev();
+        newest.for_each(|waiting| self.newest.add(waiting.start, waiting.end));
     }
 }
 
@@ -299,10 +479,29 @@ impl Context {
 mod tests {
     use super::*;
     use weir_bio::{Bio, Buf, RqId, SubmitterId};
-    use weir_ring::Claim;
+    use weir_ring::{Claim, Producer};
 
     use crate::event::Silent;
     use crate::request::{FlushStep, Request};
+
+    /// Hands over reads of 8 sectors at these places.
+    fn hand_over(ring: &mut Producer<RequestClaim>, context: usize, sectors: &[u64]) {
+        for (n, sector) in sectors.iter().enumerate() {
+            let id = RqId::new(SubmitterId(context as u16), n as u16, 0);
+            let mut claim = Claim::new(Request::free(id));
+            let mut bio = Bio::read(*sector, Buf::zeroed(4096));
+            claim.fill(&mut bio, FlushStep::DATA, Nanos::ZERO);
+            assert!(ring.push(claim).is_ok(), "there is room");
+        }
+        ring.publish();
+    }
+
+    /// A turn of a lane that is short of tags; whether anything waits.
+    fn stage(soft: &mut Soft) -> bool {
+        let limits = Limits { max_hw_sectors: 4096, ..Limits::default() };
+        soft.look(|context| panic!("{context} is struck off"));
+        soft.stage(&limits, 0, 0, Nanos::ZERO, Silent)
+    }
 
     /// Reads of 8 sectors at these places, handed over and staged, by context.
     fn staged(contexts: &[&[u64]]) -> Soft {
@@ -310,20 +509,9 @@ mod tests {
         for (context, sectors) in contexts.iter().enumerate() {
             let (mut handed_over, ring) = weir_ring::ring(8);
             soft.attach(context, ring);
-            for (n, sector) in sectors.iter().enumerate() {
-                let id = RqId::new(SubmitterId(context as u16), n as u16, 0);
-                let mut claim = Claim::new(Request::free(id));
-                claim.fill(
-                    &mut Bio::read(*sector, Buf::zeroed(4096)),
-                    FlushStep::DATA,
-                    Nanos::ZERO,
-                );
-                assert!(handed_over.push(claim).is_ok(), "there is room");
-            }
-            handed_over.publish();
+            hand_over(&mut handed_over, context, sectors);
         }
-        let limits = Limits { max_hw_sectors: 4096, ..Limits::default() };
-        assert!(soft.stage(&limits, 0, 0, Nanos::ZERO, Silent), "something waits");
+        assert!(stage(&mut soft), "something waits");
         soft
     }
 
@@ -343,6 +531,86 @@ mod tests {
         let mut soft = staged(&[&[64, 72, 56, 48, 80, 200, 208]]);
         assert_eq!(given(&mut soft, 8), [(48, 40), (200, 16)]);
         assert!(soft.is_empty());
+    }
+
+    #[test]
+    fn what_is_staged_later_merges_with_the_eight_before_it_wherever_they_wait() {
+        // Apart from one another; each round one more is staged between 0 and what would join it.
+        for between in 0..12_u64 {
+            let mut soft = Soft::default();
+            let (mut handed_over, ring) = weir_ring::ring(32);
+            soft.attach(0, ring);
+            hand_over(&mut handed_over, 0, &[0]);
+            assert!(stage(&mut soft));
+            let others: Vec<u64> = (1..=between).map(|n| n * 100).collect();
+            hand_over(&mut handed_over, 0, &others);
+            assert!(stage(&mut soft));
+            // The same place but for the 33rd bit touches nothing.
+            hand_over(&mut handed_over, 0, &[8 + (1 << 32), 8]);
+            assert!(stage(&mut soft));
+            let merges = between + 1 < LOOK_BACK as u64;
+            let first = if merges { (0, 16) } else { (0, 8) };
+            let mut expected: Vec<_> = others.iter().map(|at| (*at, 8)).collect();
+            expected.insert(0, first);
+            expected.push((8 + (1 << 32), 8));
+            expected.extend((!merges).then_some((8, 8)));
+            assert_eq!(given(&mut soft, 32), expected, "{between} between");
+            assert!(soft.is_empty());
+        }
+    }
+
+    #[test]
+    fn nothing_merges_with_what_has_left() {
+        let mut soft = Soft::default();
+        let (mut handed_over, ring) = weir_ring::ring(8);
+        soft.attach(0, ring);
+        hand_over(&mut handed_over, 0, &[0, 100]);
+        assert!(stage(&mut soft));
+        assert_eq!(given(&mut soft, 1), [(0, 8)]);
+        hand_over(&mut handed_over, 0, &[8, 108]);
+        assert!(stage(&mut soft));
+        assert_eq!(given(&mut soft, 8), [(100, 16), (8, 8)]);
+        assert!(!stage(&mut soft), "nothing waits any more");
+    }
+
+    #[test]
+    fn a_quiet_submitter_is_struck_off_and_what_came_meanwhile_is_seen() {
+        let mut soft = Soft::default();
+        let (mut handed_over, ring) = weir_ring::ring(8);
+        soft.attach(0, ring);
+        assert!(!soft.has_news());
+        (0..QUIET).for_each(|_| soft.look(|_| panic!("it is listed yet")));
+        let mut struck = 0;
+        soft.look(|context| {
+            assert_eq!(context, 0);
+            struck += 1;
+            hand_over(&mut handed_over, 0, &[0]);
+        });
+        assert_eq!((struck, soft.has_news(), given(&mut soft, 8)), (1, false, vec![(0, 8)]));
+        (0..QUIET).for_each(|_| soft.look(|_| panic!("it is listed yet")));
+        soft.look(|_| struck += 1);
+        hand_over(&mut handed_over, 0, &[8]);
+        soft.look(|_| panic!("it is not listed"));
+        assert_eq!((struck, soft.has_news(), given(&mut soft, 8)), (2, false, vec![]));
+        assert!(soft.list(0) && soft.has_news());
+        soft.look(|_| {});
+        assert_eq!((soft.has_news(), given(&mut soft, 8)), (false, vec![(8, 8)]));
+    }
+
+    #[test]
+    fn what_waits_in_its_ring_and_was_seen_is_no_news() {
+        let mut soft = Soft::default();
+        let (mut handed_over, ring) = weir_ring::ring(8);
+        soft.attach(0, ring);
+        hand_over(&mut handed_over, 0, &[0, 100]);
+        assert!(soft.has_news());
+        soft.look(|_| {});
+        assert!(!soft.has_news() && !soft.is_empty());
+        assert_eq!(given(&mut soft, 1), [(0, 8)]);
+        assert!(!soft.has_news());
+        hand_over(&mut handed_over, 0, &[200]);
+        assert!(soft.has_news());
+        assert_eq!(given(&mut soft, 8), [(100, 8), (200, 8)]);
     }
 
     #[test]
@@ -372,8 +640,8 @@ mod tests {
     fn a_mark_that_comes_before_its_context_is_ignored() {
         let mut soft = Soft::default();
         soft.attach(0, weir_ring::ring(4).1);
-        soft.mark(5);
-        soft.mark(70);
+        assert!(!soft.list(5) && !soft.list(70));
+        soft.look(|_| {});
         let given = soft.give(true, 1, &mut |claim| panic!("{claim:?} was never sent"));
         soft.stage(&Limits::default(), 0, 0, weir_bio::Nanos::ZERO, crate::event::Silent);
         assert_eq!(given, 0);

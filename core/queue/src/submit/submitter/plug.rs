@@ -221,7 +221,7 @@ fn show<S: Sink>(
     let requests = if S::LISTENS { ring.unpublished() as u32 } else { 0 };
     submitter_tells(sink, id, now, || What::Unplugged { requests });
     if ring.publish() {
-        let woke = lanes.kick(lane, usize::from(id.0));
+        let woke = lanes.feed(lane, usize::from(id.0));
         let to = Place::Lane(lane as u16);
         submitter_tells(sink, id, now, || What::Doorbell { to, woke });
     }
