@@ -3,13 +3,14 @@
 use weir_bio::units::{parse_size, parse_time_ns};
 use weir_bio::{Class, IoPrio};
 use weir_load::{Access, Amount, Direction, Job, Sizes};
+use weir_map::multipath::table::Policy;
 use weir_queue::{Config, QueueMode, Spread};
 use weir_sim_disk::Spec;
 
 use super::{Chosen, row_of};
 use crate::process::{Habit, Processes};
 use crate::profile::Profile;
-use crate::spec::HostSpec;
+use crate::spec::{HostSpec, San};
 
 /// What a case is made of: one value for each path.
 pub(super) struct Build<'a> {
@@ -71,15 +72,53 @@ impl Build<'_> {
             config: self.config(cpus),
             disk,
             disks: self.number("disk.count") as usize,
-            san: None,
+            san: self.san(cpus),
             processes: self.kinds.iter().map(|kind| self.processes(kind)).collect(),
             weights: weights.collect(),
             seed: 0,
         })
     }
 
+    /// How the disks are reached; `None`: directly.
+    fn san(&self, cpus: usize) -> Option<San> {
+        let hosts = self.number("host.count") as usize;
+        let paths = match self.whole("path.count") {
+            Some(paths) => paths as usize,
+            None if hosts > 1 => 1,
+            None => return None,
+        };
+        let stated = |path: &str| Some(self.word(path)).filter(|word| !word.is_empty());
+        let mode = self.mode(stated("path.mode").unwrap_or(self.word("queue.mode")));
+        let default = if mode == QueueMode::Sq { "noop" } else { "none" };
+        let scheduler = stated("path.scheduler").unwrap_or(default);
+        Some(San {
+            hosts: vec![cpus; hosts],
+            paths,
+            adapters: self.whole("path.adapters").map_or(paths.min(4), |count| count as usize),
+            link: self.size("path.link").expect("it has a default"),
+            path: Config {
+                mode,
+                queues: self.whole("path.queues").unwrap_or(1) as u16,
+                depth: self.whole("path.depth").map(|depth| depth as u16),
+                scheduler: Some(scheduler.to_owned()),
+                timeout_ns: 0,
+                wbt_lat_us: Some(0),
+                ..Config::default()
+            },
+            selector: match self.word("path.selector") {
+                "round-robin" => Policy::RoundRobin,
+                "queue-length" => Policy::QueueLength,
+                _ => Policy::ServiceTime,
+            },
+        })
+    }
+
+    fn mode(&self, word: &str) -> QueueMode {
+        if word == "sq" { QueueMode::Sq } else { QueueMode::Mq }
+    }
+
     fn config(&self, cpus: usize) -> Config {
-        let mode = if self.word("queue.mode") == "sq" { QueueMode::Sq } else { QueueMode::Mq };
+        let mode = self.mode(self.word("queue.mode"));
         let all = if mode == QueueMode::Sq { 1 } else { cpus.min(256) as u64 };
         let tunables = self.below("queue.tunables.");
         let scheduler = Some(self.word("queue.scheduler")).filter(|word| !word.is_empty());

@@ -30,6 +30,8 @@ fn presets() -> Vec<&'static str> {
     weir_sim_disk::PRESETS.iter().map(|preset| preset.name).collect()
 }
 
+const MODES: Bounds = Bounds::Words(&["mq", "sq"]);
+
 const SCHEDULERS: Bounds =
     Bounds::Words(&["none", "mq-deadline", "kyber", "bfq", "noop", "deadline", "cfq"]);
 
@@ -43,14 +45,19 @@ pub const SETTINGS: &[Setting] = &[
     ),
     whole("host.sockets", 256, ["", "sockets; as the profile has it if not stated"]),
     whole("host.cores", 256, ["", "processors of each; as the profile has it if not stated"]),
+    whole(
+        "host.count",
+        256,
+        ["1", "hosts like that before the same disks; each has the processes"],
+    ),
     setting(
         "disk.preset",
         Bounds::Known(presets),
         ["nvme-980pro", "the kind of disk; or [disk.model]"],
     ),
-    whole("disk.count", 64, ["1", "disks, which each process uses in turn"]),
+    whole("disk.count", 1024, ["1", "disks, which each process uses in turn"]),
     whole("disk.depth", 10_240, ["", "commands at once; as the disk has it if not stated"]),
-    setting("queue.mode", Bounds::Words(&["mq", "sq"]), ["mq", "multi-queue, or the single queue"]),
+    setting("queue.mode", MODES, ["mq", "multi-queue, or the single queue"]),
     setting("queue.scheduler", SCHEDULERS, ["", "by default as the core chooses"]),
     whole(
         "queue.queues",
@@ -65,6 +72,30 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("queue.nomerges", Bounds::Wholes(0, 2), ["0", "1: cheap merges only, 2: none"]),
     whole("queue.max_sectors_kb", 65_536, ["", "KiB of one command at most"]),
+    whole(
+        "path.count",
+        64,
+        ["", "paths to a disk, by multipath; if not stated 1 for several hosts, none for one"],
+    ),
+    whole("path.adapters", 64, ["", "adapters of a host; 4 if not stated, or one for each path"]),
+    setting(
+        "path.link",
+        Bounds::Sizes(0, 1 << 40),
+        ["1600000000", "bytes a second over an adapter each way; 0: no bound"],
+    ),
+    setting("path.mode", MODES, ["", "as queue.mode if not stated"]),
+    setting("path.scheduler", SCHEDULERS, ["", "none with mq and noop with sq if not stated"]),
+    whole("path.queues", 256, ["", "hard queues of a path; 1 if not stated"]),
+    whole(
+        "path.depth",
+        10_240,
+        ["", "commands of a path at once; as the disk has it if not stated"],
+    ),
+    setting(
+        "path.selector",
+        Bounds::Words(&["service-time", "queue-length", "round-robin"]),
+        ["service-time", "chooses the path of a request"],
+    ),
     setting("queue.tunables.NAME", Bounds::Text, ["", "the scheduler's tunables"]),
     whole("process.NAME.count", 4096, ["1", "processes of this kind"]),
     setting(

@@ -1,3 +1,6 @@
+use weir_map::multipath::table::Policy;
+use weir_queue::QueueMode;
+
 use super::*;
 
 const TEXT: &str = r#"about = "readers beside a writer"
@@ -72,6 +75,38 @@ fn what_a_file_states_comes_to_a_host() {
         let is_of = |row: &&crate::scene::Row| row.case.ends_with(" process=writer");
         assert!(outcome.rows.iter().filter(is_of).count() >= 6, "{outcome:?}");
     }
+}
+
+#[test]
+fn several_hosts_and_paths_are_a_network_and_one_host_without_paths_is_none() {
+    let parsed = |text: &str| Custom::parse(text, "a.toml").expect("hosts");
+    let host = |custom: &Custom| custom.cases(1).expect("a case").remove(0).host;
+    let text = "[host]\ncores = 2\nsockets = 1\n[process.a]\nios = 30\n";
+    assert!(host(&parsed(text)).san.is_none());
+    let mut custom = parsed(text);
+    custom.set("host.count=3").expect("hosts");
+    let san = host(&custom).san.expect("a network");
+    assert_eq!((san.hosts, san.paths, san.adapters), (vec![2; 3], 1, 1));
+    let mut custom = parsed(text);
+    for set in ["path.count=8", "queue.mode=sq", "queue.scheduler=noop", "path.link=100MiB"] {
+        custom.set(set).expect(set);
+    }
+    let san = host(&custom).san.expect("a network");
+    assert_eq!((san.hosts, san.paths, san.adapters, san.link), (vec![2], 8, 4, 100 << 20));
+    assert_eq!((san.path.mode, san.path.scheduler.as_deref()), (QueueMode::Sq, Some("noop")));
+    assert_eq!((san.path.queues, san.path.depth, san.selector), (1, None, Policy::ServiceTime));
+    for set in ["path.mode=mq", "path.queues=2", "path.depth=16", "path.selector=round-robin"] {
+        custom.set(set).expect(set);
+    }
+    custom.set("path.adapters=2").expect("adapters");
+    custom.set("path.scheduler=mq-deadline").expect("a scheduler");
+    let san = host(&custom).san.expect("a network");
+    assert_eq!((san.path.mode, san.path.queues, san.path.depth), (QueueMode::Mq, 2, Some(16)));
+    assert_eq!((san.adapters, san.selector), (2, Policy::RoundRobin));
+    assert_eq!(san.path.scheduler.as_deref(), Some("mq-deadline"));
+    custom.set("host.count=2").expect("hosts");
+    let case = custom.cases(1).expect("a case").remove(0);
+    assert_eq!(case.run().expect("hosts that can be").requests, 2 * 30);
 }
 
 #[test]
