@@ -1,0 +1,109 @@
+//! What many disks, paths and processors cost: time for each simulated request, and memory.
+//!
+//! cargo bench -p weir-sim --bench scale [-- small | disks | cores]
+//!
+//! One host before disks of a fixed time, each over several paths: 64 processes with 4 reads under
+//! way each. `small` has 16 disks of 4 paths and 16 processors, `disks` 1,000 disks of 64 paths,
+//! `cores` 64 processors. Wall time, building the host left out, the best of three stretches of
+//! simulated time; the most memory that the program ever had, so each is to be run alone. `disks`
+//! takes 6 GiB, and runs only if it is named.
+
+#![forbid(unsafe_code)]
+
+use weir_load::{Access, Direction, Job, Sizes};
+use weir_map::multipath::table::Policy;
+use weir_queue::Config;
+use weir_sim::{Habit, Host, HostSpec, Processes, Profile, San};
+use weir_sim_disk::Spec;
+
+struct Size {
+    name: &'static str,
+    disks: usize,
+    paths: usize,
+    cpus: usize,
+}
+
+const SIZES: [Size; 3] = [
+    Size { name: "small", disks: 16, paths: 4, cpus: 16 },
+    Size { name: "disks", disks: 1_000, paths: 64, cpus: 16 },
+    Size { name: "cores", disks: 16, paths: 4, cpus: 64 },
+];
+
+fn spec(size: &Size) -> HostSpec {
+    let queues = |depth| Config {
+        scheduler: Some(String::from("none")),
+        depth: Some(depth),
+        timeout_ns: 0,
+        wbt_lat_us: Some(0),
+        ..Config::default()
+    };
+    let job = Job {
+        access: Access::Random,
+        direction: Direction::Read,
+        sizes: [0; 3].map(|_| Sizes::Fixed(4096)),
+        time_based: true,
+        ..Job::default()
+    };
+    let habit = Habit { depth: 4, ..Habit::default() };
+    HostSpec {
+        profile: Profile::known("broadwell-2sock-4.1").expect("a profile of ours"),
+        config: queues(64),
+        disk: Spec::parse("[fixed]\nunits = 64\nlatency = \"200us\"").expect("a disk of ours"),
+        disks: size.disks,
+        san: Some(San {
+            hosts: vec![size.cpus],
+            paths: size.paths,
+            adapters: 4,
+            link: 1_600_000_000,
+            path: queues(32),
+            selector: Policy::ServiceTime,
+        }),
+        processes: vec![Processes::new("readers", 64, habit, job)],
+        weights: Vec::new(),
+        seed: 1,
+    }
+}
+
+fn clock() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// The most memory that this program ever had, MiB.
+fn memory_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) >> 10
+}
+
+fn main() {
+    let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
+    let ns = if small { 1_000_000 } else { 200_000_000 };
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    println!("size   disks  paths  processors  build, s  us/request  most MiB  requests");
+    for size in &SIZES {
+        let is_chosen = match chosen.is_empty() {
+            true => size.disks < 1_000,
+            false => chosen.iter().any(|word| word == size.name),
+        };
+        if !is_chosen {
+            continue;
+        }
+        let begun = clock();
+        let mut host = Host::new(spec(size)).expect("a host within its bounds");
+        let built = begun.elapsed().as_secs_f64();
+        let (mut best, mut ios) = (f64::INFINITY, 0);
+        for _ in 0..3 {
+            let begun = clock();
+            let figures = host.run(ns);
+            best = best.min(begun.elapsed().as_secs_f64() * 1e6 / figures.ios as f64);
+            ios += figures.ios;
+        }
+        let Size { name, disks, paths, cpus } = size;
+        let most = memory_mib();
+        println!(
+            "{name:5}  {disks:5}  {paths:5}  {cpus:10}  {built:8.2}  {best:10.2}  {most:8}  {ios}"
+        );
+        host.finish();
+    }
+}
