@@ -295,6 +295,8 @@ impl Driver for Sim {
             world.lanes.resize_with(index + 1, Line::default);
             world.tally.order.resize(index + 1, Vec::new());
         }
+        // What a queue that was closed would have answered once more, the next one does not.
+        world.lanes[index].ghosts.clear();
         let event = self.announced.then(|| std::fs::File::open("/dev/null").unwrap().into());
         Ok(Box::new(SimQueue { world: Arc::clone(&self.world), index, event }))
     }

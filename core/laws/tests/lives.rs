@@ -38,3 +38,8 @@ fn a_context_whose_requests_are_limited_alike_gets_a_tag_beside_others_that_neve
     // Beside a reader the one tag for discards was another's whenever it was free.
     live(836);
 }
+
+#[test]
+fn a_queue_that_is_opened_anew_answers_nothing_of_what_the_one_before_was_given() {
+    live(114_557);
+}

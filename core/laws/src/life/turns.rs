@@ -26,10 +26,11 @@ const SECOND: u64 = 1_000 * MS;
 const SECTORS: u64 = 1 << 14;
 
 /// Bios of the victim.
-const BIOS: u32 = 4;
+const BIOS: u32 = 2;
 
-/// Steps of a life: well above what any takes.
-const STEPS_MAX: u64 = 3_000_000;
+/// Steps of a life: well above what any takes. With `cfq` a bio among async writes that never stop
+/// has waited for 6 s, in which so many other ones have ended.
+const STEPS_MAX: u64 = 20_000_000;
 
 /// A kind of I/O; one bio never merges with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
