@@ -17,8 +17,8 @@ use weir_laws::life::{Life, Lived};
 use crate::output::{print, print_line};
 use crate::{Failure, log};
 
-/// A life that lasts longer hangs: the longest takes about a second in a build with checks.
-const LIFE_MAX: Duration = Duration::from_secs(120);
+/// A life that lasts longer hangs: the longest takes some 20 s in a build with checks.
+const LIFE_MAX: Duration = Duration::from_secs(600);
 
 /// How often the time is looked at, and how often it is said how far it has come.
 const LOOK: Duration = Duration::from_millis(50);
@@ -152,7 +152,7 @@ impl Fuzz {
 
     /// Until all have ended; a life that does not is a finding, and the end.
     fn watch(&self, shared: &Shared, begun: Instant, last: u64) {
-        let mut told = begun;
+        let (mut told, mut found) = (begun, 0);
         loop {
             std::thread::sleep(LOOK);
             if begun.elapsed().as_secs() >= self.seconds {
@@ -166,6 +166,11 @@ impl Fuzz {
                 let found = Finding::of(*seed, what, String::new());
                 drop(seen);
                 self.end(shared, begun, found);
+            }
+            if !self.quiet {
+                let new = seen.findings[found..].iter().map(Finding::again);
+                new.for_each(|again| log::say(&format!("found: {again}")));
+                found = seen.findings.len();
             }
             let over = shared.over.load(Ordering::Relaxed);
             let begins = !over && seen.next < last;
