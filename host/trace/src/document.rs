@@ -4,12 +4,16 @@
 //! and circumstances that a chart needs. A field that is missing has its zero, so that the result
 //! of a run that broke off can be read, and an unknown field is passed over.
 
+mod sim;
+
 use std::collections::BTreeMap;
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
+
+pub use sim::{SimChecked, SimDocument, SimKind, SimRow, SimTimes};
 
 /// A saved result of any kind; its field `kind` says which.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,6 +27,8 @@ pub enum Document {
     Sweep(Box<SweepDocument>),
     /// The I/O of a running daemon's disks.
     Iostat(Box<IostatDocument>),
+    /// Cases of a scene in virtual time.
+    Sim(Box<SimDocument>),
 }
 
 impl<'de> Deserialize<'de> for Document {
@@ -34,6 +40,7 @@ impl<'de> Deserialize<'de> for Document {
             Some("compare") => serde_json::from_value(value).map(Document::Compare),
             Some("sweep") => serde_json::from_value(value).map(Document::Sweep),
             Some("iostat") => serde_json::from_value(value).map(Document::Iostat),
+            Some("sim") => serde_json::from_value(value).map(Document::Sim),
             Some(other) => {
                 let what = format!("kind={other:?} is none of {KINDS}");
                 return Err(D::Error::custom(what));
@@ -44,7 +51,7 @@ impl<'de> Deserialize<'de> for Document {
     }
 }
 
-const KINDS: &str = "bench, compare, sweep, iostat";
+const KINDS: &str = "bench, compare, sweep, iostat, sim";
 
 /// The document that `weir bench --save` writes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -539,7 +546,7 @@ mod tests {
 
     #[test]
     fn the_kind_says_which_document_it_is_and_an_empty_one_is_read() {
-        for kind in ["bench", "compare", "sweep", "iostat"] {
+        for kind in ["bench", "compare", "sweep", "iostat", "sim"] {
             let text = format!(r#"{{"kind":"{kind}","nobody":"knows this"}}"#);
             let document: Document = serde_json::from_str(&text).expect("a document");
             let again = serde_json::to_value(&document).expect("JSON");

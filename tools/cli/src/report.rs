@@ -13,8 +13,9 @@ use crate::Failure;
 
 /// Draws saved results: one HTML page that needs no network, Markdown and CSV.
 ///
-/// Takes what `weir bench --save` and `weir compare --save` write and what `weir iostat --json`
-/// prints. Results whose windows differ in length, and averages since a start, are not compared.
+/// Takes what `weir bench --save` and `weir compare --save` write, and what `weir iostat --json`,
+/// `weir sim run --json` and `weir sim check --json` print. Results whose windows differ in length,
+/// and averages since a start, are not compared.
 ///
 /// Example: weir report weir-data/compare-*.json -o report.html --markdown report.md
 #[derive(Debug, Args)]
@@ -38,7 +39,7 @@ impl Report {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let read = self.results.iter().map(|path| read(path));
         let (files, documents): (Vec<_>, Vec<_>) =
-            read.collect::<Result<Vec<_>, Failure>>()?.into_iter().unzip();
+            read.collect::<Result<Vec<_>, Failure>>()?.into_iter().flatten().unzip();
         if let Some(page) = &self.output {
             put(page, html_of_files(&files))?;
         }
@@ -46,13 +47,20 @@ impl Report {
     }
 }
 
-/// The document of a file, as a value and as a type.
-fn read(path: &Path) -> Result<(Value, Document), Failure> {
+/// The document of a file, as a value and as a type; of a file with a list each.
+fn read(path: &Path) -> Result<Vec<(Value, Document)>, Failure> {
     let bad = |why: String| Failure::Bad(format!("{}: {why}", path.display()));
     let text = fs::read(path).map_err(|error| bad(error.to_string()))?;
     let file: Value = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
-    let document = Document::deserialize(&file).map_err(|error| bad(error.to_string()))?;
-    Ok((file, document))
+    let all = match file {
+        Value::Array(all) => all,
+        one => vec![one],
+    };
+    let typed = |file: Value| match Document::deserialize(&file) {
+        Ok(document) => Ok((file, document)),
+        Err(error) => Err(bad(error.to_string())),
+    };
+    all.into_iter().map(typed).collect()
 }
 
 /// Writes documents to the files that are named.

@@ -7,8 +7,12 @@ pub(crate) mod turn;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
-use weir_sim::scene::{self, Checked, Row, SCENES, Scene, Setting, custom};
+use serde::Serialize;
+use serde_json::{Value, json};
+use weir_load::Times;
+use weir_sim::Figures;
+use weir_sim::scene::{self, Case, Checked, Row, SCENES, Scene, Setting, custom};
+use weir_trace::document::{SimChecked, SimDocument, SimRow, SimTimes};
 
 use crate::output::{print, print_line};
 use crate::{Failure, log};
@@ -173,6 +177,7 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
 /// What came of a scene.
 struct Simulated {
     rows: Vec<Row>,
+    times: Vec<SimTimes>,
     requests: u64,
     ns: u64,
     took: Duration,
@@ -192,19 +197,49 @@ impl How {
             log::say(&format!("{name}: {requests} requests in {took:.1} s, {rate:.0} a second"));
         }
         let ns = outcomes.iter().map(|one| one.ns).sum();
-        Ok(Simulated { rows: subject.rows(&outcomes), requests, ns, took, threads })
+        let of = cases.iter().zip(&outcomes);
+        let times = of.map(|(case, outcome)| times(case, &outcome.figures)).collect();
+        Ok(Simulated { rows: subject.rows(&outcomes), times, requests, ns, took, threads })
     }
 
-    fn document(&self, of: &Subject, simulated: &Simulated) -> Map<String, Value> {
+    fn document(&self, of: &Subject, simulated: &Simulated, rows: Vec<SimRow>) -> SimDocument {
         let wall_s = simulated.took.as_secs_f64();
-        let document = json!({
-            "scene": of.name(), "seed": self.seed, "settings": of.settings(),
-            "simulated_s": simulated.ns as f64 / 1e9, "requests": simulated.requests,
-            "wall_s": wall_s, "requests_per_wall_s": simulated.requests as f64 / wall_s,
-            "threads": simulated.threads, "notices": of.notes(),
-        });
-        let Value::Object(document) = document else { unreachable!("it is written as one") };
-        document
+        SimDocument {
+            scene: of.name().to_owned(),
+            seed: self.seed,
+            settings: of.settings(),
+            simulated_s: simulated.ns as f64 / 1e9,
+            requests: simulated.requests,
+            wall_s,
+            requests_per_wall_s: simulated.requests as f64 / wall_s,
+            threads: simulated.threads,
+            notices: of.notes().into_iter().map(String::from).collect(),
+            rows,
+            times: simulated.times.clone(),
+            ..SimDocument::default()
+        }
+    }
+}
+
+/// The documents as one: that of a scene asked for by name, or a list.
+fn as_json<T: Serialize>(of: &T) -> Result<String, Failure> {
+    Ok(serde_json::to_string(of).map_err(|error| error.to_string())?)
+}
+
+/// Where the time of a case went.
+fn times(case: &Case, of: &Figures) -> SimTimes {
+    let percent = |ns: u64| ns as f64 * 100.0 / (of.ns * of.cpus).max(1) as f64;
+    let [total, wait, device] = [&of.all.total, &of.all.wait, &of.all.device].map(Times::mean_ns);
+    SimTimes {
+        case: case.name.clone(),
+        user_pct: percent(of.time.user),
+        system_pct: percent(of.time.system),
+        lock_wait_pct: percent(of.time.spin),
+        // A wait that began before the measured time is counted in it whole.
+        idle_pct: (100.0 - percent(of.time.user + of.time.system + of.time.spin)).max(0.0),
+        queue_wait_ns: wait,
+        device_ns: device,
+        return_ns: total - wait - device,
     }
 }
 
@@ -214,10 +249,8 @@ impl Run {
         self.set.iter().try_for_each(|text| subject.set(text))?;
         let simulated = self.how.simulate(&subject)?;
         if self.how.json {
-            let mut document = self.how.document(&subject, &simulated);
-            let rows = simulated.rows.iter().map(row_as_json).map(Value::Object);
-            document.insert("rows".into(), rows.collect());
-            return print_line(&Value::Object(document).to_string());
+            let rows = simulated.rows.iter().map(row).collect();
+            return print_line(&as_json(&self.how.document(&subject, &simulated, rows))?);
         }
         let mut rows = vec![["case", "metric", "value"].map(String::from)];
         rows.extend(
@@ -227,12 +260,9 @@ impl Run {
     }
 }
 
-fn row_as_json(row: &Row) -> Map<String, Value> {
-    let mut map = Map::new();
-    map.insert("case".into(), json!(row.case));
-    map.insert("metric".into(), json!(row.metric));
-    map.insert("value".into(), json!(row.value));
-    map
+fn row(of: &Row) -> SimRow {
+    let Row { case, metric, value } = of;
+    SimRow { case: case.clone(), metric: (*metric).to_owned(), value: *value, checked: None }
 }
 
 /// A figure with as many digits as say something.
@@ -259,9 +289,8 @@ impl Check {
             let checked = scene.check(&simulated.rows).map_err(refused)?;
             off += checked.iter().filter(|one| one.is_off()).count();
             if self.how.json {
-                let mut document = self.how.document(&subject, &simulated);
-                document.insert("rows".into(), checked.iter().map(checked_as_json).collect());
-                documents.push(Value::Object(document));
+                let rows = checked.iter().map(checked_row).collect();
+                documents.push(self.how.document(&subject, &simulated, rows));
             } else {
                 text += &checked_as_text(scene, &notes(&subject), &checked);
             }
@@ -269,8 +298,8 @@ impl Check {
         match documents.len() {
             0 => print(&text)?,
             // One scene is one document, as a run of it is.
-            1 if self.scene.is_some() => print_line(&documents[0].to_string())?,
-            _ => print_line(&json!(documents).to_string())?,
+            1 if self.scene.is_some() => print_line(&as_json(&documents[0])?)?,
+            _ => print_line(&as_json(&documents)?)?,
         }
         match off {
             0 => Ok(()),
@@ -279,15 +308,17 @@ impl Check {
     }
 }
 
-fn checked_as_json(checked: &Checked) -> Value {
-    let mut map = row_as_json(&checked.row);
-    map.insert("source".into(), json!(checked.source.map(|source| source.value)));
-    map.insert("error_pct".into(), json!(checked.error_pct()));
-    map.insert("fitted".into(), json!(checked.source.map(|source| source.fitted)));
-    map.insert("bound".into(), json!(checked.source.map(|source| source.bound.to_string())));
-    map.insert("known_miss".into(), json!(checked.source.map(|source| source.missed)));
-    map.insert("within".into(), json!(checked.is_within()));
-    Value::Object(map)
+fn checked_row(checked: &Checked) -> SimRow {
+    let source = checked.source;
+    let told = SimChecked {
+        source: source.map(|source| source.value),
+        error_pct: checked.error_pct(),
+        fitted: source.map(|source| source.fitted),
+        bound: source.map(|source| source.bound.to_string()),
+        known_miss: source.map(|source| source.missed),
+        within: checked.is_within(),
+    };
+    SimRow { checked: Some(told), ..row(&checked.row) }
 }
 
 fn checked_as_text(scene: &Scene, notes: &str, checked: &[Checked]) -> String {

@@ -7,6 +7,7 @@ mod iostat;
 mod jobs;
 mod merged;
 mod rounds;
+mod sim;
 mod sweep;
 mod variants;
 
@@ -30,6 +31,7 @@ pub(crate) fn page(documents: &[Document]) -> Result<Page, Error> {
             Document::Compare(document) => compare::compose(&mut page, document),
             Document::Sweep(document) => sweep::compose(&mut page, document),
             Document::Iostat(document) => iostat::compose(&mut page, document),
+            Document::Sim(document) => sim::compose(&mut page, document),
         };
         page.verdicts[before.0..]
             .iter_mut()

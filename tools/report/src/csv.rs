@@ -37,6 +37,12 @@ pub(crate) fn write(documents: &[Document]) -> String {
                     runs(&mut table, place, &point.document);
                 }
             }
+            Document::Sim(sim) => {
+                for row in &sim.rows {
+                    let value = row.value.to_string();
+                    line(&mut table, place, (&row.case, ""), &row.metric, &value);
+                }
+            }
             Document::Iostat(iostat) => {
                 for (round, report) in iostat.reports.iter().enumerate() {
                     let voided = if report.since_start { "average since the start" } else { "" };

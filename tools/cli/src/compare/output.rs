@@ -107,7 +107,9 @@ pub(super) fn json(document: &Document) -> Result<String, Failure> {
             let points = sweep.points.iter().map(compared).collect();
             serde_json::to_string_pretty(&Swept { sweep: sweep.name.clone(), points })
         }
-        other @ (Document::Bench(_) | Document::Iostat(_)) => serde_json::to_string_pretty(other),
+        other @ (Document::Bench(_) | Document::Iostat(_) | Document::Sim(_)) => {
+            serde_json::to_string_pretty(other)
+        }
     };
     Ok(text.map_err(|error| error.to_string())? + "\n")
 }

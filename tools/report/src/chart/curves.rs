@@ -22,6 +22,8 @@ pub(crate) struct Points {
     pub(crate) lines: Vec<Vec<(f64, f64)>>,
     /// Around the points of the first line.
     pub(crate) intervals: Vec<Option<[f64; 2]>>,
+    /// Points of others beside the line: those of a source.
+    pub(crate) beside: Vec<(f64, f64)>,
 }
 
 const LEFT: f64 = 54.0;
@@ -151,7 +153,8 @@ pub(crate) fn sweep(
     let means = all.iter().flat_map(|points| points.lines.iter().flatten().map(|point| point.1));
     let ends = all.iter().flat_map(|points| points.intervals.iter().flatten().flatten().copied());
     let ends = ends.map(|end| end.max(0.0));
-    let y = Axis::linear(means.chain(ends), true, (bottom, top))?;
+    let beside = all.iter().flat_map(|points| points.beside.iter().map(|point| point.1));
+    let y = Axis::linear(means.chain(ends).chain(beside), true, (bottom, top))?;
     ordinates(&mut svg, &y, show);
     let step = (WIDTH - LEFT - 40.0) / values.len().saturating_sub(1).max(1) as f64;
     let place = |index: f64| LEFT + 20.0 + index * step;
@@ -172,6 +175,9 @@ pub(crate) fn sweep(
                 svg.line(low, high, &format!("bar {class}"));
             }
             svg.marker(*point, 3.6, variant, &format!("m {class}"));
+        }
+        for (at, value) in &points.beside {
+            svg.cross((place(*at), y.at(*value)), 4.5, &format!("beside {class}"));
         }
     }
     svg.set_height(bottom + 36.0);
@@ -197,6 +203,7 @@ mod tests {
             label: String::from("a"),
             lines: vec![vec![(0.0, 10.0), (1.0, 20.0)]],
             intervals: vec![Some([-500.0, 520.0]), Some([15.0, 25.0])],
+            ..Points::default()
         };
         let values = [String::from("1"), String::from("2")];
         let chart = sweep("CPU", "", "iodepth", &values, &[points], &crate::numbers::count);

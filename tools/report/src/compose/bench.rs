@@ -146,14 +146,14 @@ pub(crate) fn rate(document: &BenchDocument) -> Points {
         (sample.at_s, sample.ios as f64 / span)
     });
     let line: Vec<_> = line.filter(|(_, rate)| rate.is_finite()).collect();
-    Points { label: String::from("all"), lines: vec![line], intervals: Vec::new() }
+    Points { label: String::from("all"), lines: vec![line], ..Points::default() }
 }
 
 /// Mean latency over the measured time; an interval in which nothing ended has none.
 pub(crate) fn latency(document: &BenchDocument) -> Points {
     let known = document.series.iter().filter(|sample| sample.ios > 0);
     let line = known.map(|sample| (sample.at_s, sample.latency_mean_ns)).collect();
-    Points { label: String::from("all"), lines: vec![line], intervals: Vec::new() }
+    Points { label: String::from("all"), lines: vec![line], ..Points::default() }
 }
 
 fn where_time_went(bench: &Bench) -> Option<crate::page::Chart> {

@@ -254,7 +254,7 @@ fn details(document: &CompareDocument, labels: &[String]) -> Section {
                 let lines: Vec<_> = runs.into_iter().flat_map(|run| of(run).lines).collect();
                 let first = mean_line(&lines);
                 let lines = std::iter::once(first).chain(lines).collect();
-                Points { label: label.clone(), lines, intervals: Vec::new() }
+                Points { label: label.clone(), lines, ..Points::default() }
             })
             .collect::<Vec<_>>()
     };

@@ -219,7 +219,7 @@ fn chart(document: &SweepDocument, labels: &[String], metric: &Metric) -> Option
         is_wide |= known.iter().any(|(_, estimate)| estimate.ci99.is_some());
         let line = known.iter().map(|(index, estimate)| (*index, estimate.mean)).collect();
         let intervals = known.iter().map(|(_, estimate)| estimate.ci99.or(estimate.ci95)).collect();
-        Points { label: label.clone(), lines: vec![line], intervals }
+        Points { label: label.clone(), lines: vec![line], intervals, ..Points::default() }
     });
     let points: Vec<Points> = points.collect();
     let show: &dyn Fn(f64) -> String = match metric.unit {
