@@ -4,11 +4,16 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use weir_sim_disk::Spec;
 
-use super::Custom;
-use crate::scene::SceneError;
+use super::{Custom, SETTINGS};
+use crate::scene::{SceneError, Setting};
 
-/// Tables that there may be beside those of processes.
-const TABLES: &[&str] = &["host", "disk", "queue", "queue.tunables", "process", "weights", "run"];
+/// Whether something can be stated in this table, one of processes apart.
+fn is_table(path: &str) -> bool {
+    let is_in = |setting: &Setting| {
+        setting.name.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
+    };
+    SETTINGS.iter().any(is_in)
+}
 
 struct Reader<'a> {
     text: &'a str,
@@ -79,7 +84,7 @@ impl Reader<'_> {
             DeValue::Table(table) => {
                 match path.strip_prefix("process.") {
                     Some(name) if !name.contains('.') => self.into.kinds.push(name.to_owned()),
-                    _ if TABLES.contains(&path) => {}
+                    _ if is_table(path) => {}
                     _ => return Err(self.error(at, &format!("no table [{path}]"))),
                 }
                 self.table(path, table)

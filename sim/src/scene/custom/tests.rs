@@ -2,6 +2,7 @@ use weir_map::multipath::table::Policy;
 use weir_queue::QueueMode;
 
 use super::*;
+use crate::scene::Bounds;
 
 const TEXT: &str = r#"about = "readers beside a writer"
 
@@ -36,6 +37,41 @@ batch = 50
 warm_up = "0"
 time = "5ms"
 "#;
+
+#[test]
+fn each_host_that_the_documents_show_can_be_simulated() {
+    let shown = include_str!("../../../../docs/fidelity.md").split("```toml\n").skip(1);
+    let shown = shown.filter_map(|rest| rest.split("```").next());
+    let examples = [include_str!("../../../../examples/san.toml")];
+    let hosts: Vec<&str> = shown.filter(|text| text.contains("[host]")).chain(examples).collect();
+    assert_eq!(hosts.len(), 3, "two are shown, and one is an example");
+    for text in hosts {
+        let custom = Custom::parse(text, "host.toml").unwrap_or_else(|why| panic!("{why}\n{text}"));
+        let cases = custom.cases(1).unwrap_or_else(|why| panic!("{why}\n{text}"));
+        let first = cases.into_iter().next().expect("a case");
+        let host = crate::host::Host::new(first.host).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(host.finish(), 0, "nothing was begun");
+    }
+}
+
+#[test]
+fn each_setting_can_be_stated_in_a_table_of_a_file() {
+    for setting in SETTINGS {
+        let path = setting.name.replace("NAME", "low_latency").replace("PATH", "a");
+        let (table, key) = path.rsplit_once('.').expect("a table and a name");
+        let value = match setting.bounds {
+            _ if !setting.default.is_empty() => setting.default.to_owned(),
+            Bounds::Wholes(least, _) | Bounds::Whole(least, _) => least.to_string(),
+            Bounds::Words(known) => known[0].to_owned(),
+            Bounds::Known(known) => known()[0].to_owned(),
+            Bounds::Sizes(least, _) | Bounds::Times(least, _) => least.to_string(),
+            Bounds::Text => String::from("1"),
+        };
+        let text = format!("[{table}]\n{key} = \"{value}\"\n[process.other]\n");
+        let read = Custom::parse(&text, "host.toml");
+        assert!(read.is_ok(), "{text}{}", read.expect_err("it is refused"));
+    }
+}
 
 fn why(text: &str) -> String {
     Custom::parse(text, "host.toml").expect_err(text).to_string()
