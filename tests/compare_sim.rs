@@ -134,6 +134,10 @@ fn what_cannot_be_simulated_is_refused_before_anything_is() {
     assert!(job.contains("--rw beside --sim"), "{job}");
     assert!(with(&["--runtime=2s"]).contains("--runtime beside --sim"));
     assert!(with(&["--users=2"]).contains("--users beside --sim"));
+    let pair = ["--set=processes=1", "--set=scheduler=none,bfq"];
+    let metric = |name: &str| with(&[&pair[..], &[&format!("--metric={name}")]].concat());
+    assert!(metric("commits_per_s").contains("no simulated process commits"));
+    assert!(metric("makespan_ns").contains("the case does not end by itself"));
     assert!(with(&["--target=ram:1MiB"]).contains("cannot be used with"));
     assert!(refused(&["--set=processes=1"]).contains("--sim"));
     assert!(refused(&["--sim=no-such"]).contains("no scene \"no-such\"; there are illumos-11827"));

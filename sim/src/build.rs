@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use weir_map::multipath::Multipath;
-use weir_map::multipath::settings::Settings;
+use weir_map::multipath::settings::{Checker, Settings};
 use weir_map::multipath::table::{Mode, Table};
 use weir_queue::{Config, Device, Driver, QueueMode};
 use weir_sim_disk::{Disk, Kind};
@@ -108,8 +108,9 @@ impl Host {
         let mut table = Table::of_paths(san.selector, names.iter().map(String::as_str));
         let is_single = spec.config.mode == QueueMode::Sq;
         table.features.queue_mode = Some(if is_single { Mode::Rq } else { Mode::Mq });
-        let mapped =
-            Multipath::new(table, legs, Settings::default()).map_err(|why| refused(&why))?;
+        // No path fails here, and checks would be commands that no process asked for.
+        let settings = Settings { path_checker: Checker::None, ..Settings::default() };
+        let mapped = Multipath::new(table, legs, settings).map_err(|why| refused(&why))?;
         let name = format!("host{host}-disk{volume}");
         let config = Config { name, ..spec.config.clone() };
         let first = self.hosts[host].cpus.start;

@@ -188,10 +188,13 @@ impl Host {
 
     /// Turns a lane, under the lock of its queue if it has one.
     fn visit(&self, lane: usize, steps: &mut Vec<Step>) {
-        if self.deals {
+        // Requests are dealt out over the queues of what processes use, not over those of paths.
+        let layer = self.devices[self.lanes[lane].device].layer;
+        let locked = self.deals && !matches!(layer, Layer::Path { .. });
+        if locked {
             steps.push(Step::Take(self.lanes[lane].mutex));
         }
-        steps.push(Step::Turn { lane, locked: self.deals });
+        steps.push(Step::Turn { lane, locked });
     }
 
     /// The processor has no step left: what it does next. `false`: nothing.

@@ -119,7 +119,8 @@ impl Checked {
     /// How far ours is off, percent.
     #[must_use]
     pub fn error_pct(&self) -> Option<f64> {
-        self.source.map(|source| (self.row.value / source.value - 1.0) * 100.0)
+        let source = self.source.filter(|source| source.value != 0.0)?;
+        Some((self.row.value / source.value - 1.0) * 100.0)
     }
 
     /// Whether it is within its bound; `None` where there is none.

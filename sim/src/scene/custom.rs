@@ -90,6 +90,12 @@ impl Custom {
         self.stated.iter().map(|(path, values)| (path.as_str(), values.join(",")))
     }
 
+    /// What has several values, with them: a case is one of each.
+    pub fn lists(&self) -> impl Iterator<Item = (&str, &[String])> {
+        let several = self.stated.iter().filter(|(_, values)| values.len() > 1);
+        several.map(|(path, values)| (path.as_str(), values.as_slice()))
+    }
+
     fn state(&mut self, path: &str, values: Vec<String>) -> Result<(), String> {
         let Some(setting) = row_of(path) else {
             let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
@@ -135,6 +141,7 @@ impl Custom {
             build::Build { chosen: &chosen, kinds: &self.kinds, model: self.model.as_ref() };
         let refused = |why: String| SceneError(format!("{name}: {why}"));
         let mut host = built.host().map_err(refused)?;
+        host.check().map_err(|why| refused(why.to_string()))?;
         host.seed = seed;
         let span = match built.word("run.until") {
             "end" => Span::ToTheEnd(built.time("run.time")),

@@ -234,7 +234,7 @@ fn times(case: &Case, of: &Figures) -> SimTimes {
         case: case.name.clone(),
         user_pct: percent(of.time.user),
         system_pct: percent(of.time.system),
-        lock_wait_pct: percent(of.time.spin),
+        waiting_pct: percent(of.time.spin),
         // A wait that began before the measured time is counted in it whole.
         idle_pct: (100.0 - percent(of.time.user + of.time.system + of.time.spin)).max(0.0),
         queue_wait_ns: wait,

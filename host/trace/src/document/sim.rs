@@ -86,7 +86,7 @@ pub struct SimTimes {
     /// See there.
     pub system_pct: f64,
     /// See there.
-    pub lock_wait_pct: f64,
+    pub waiting_pct: f64,
     /// See there.
     pub idle_pct: f64,
     /// Of the mean latency: until the driver had the request, ns.

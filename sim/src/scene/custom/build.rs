@@ -72,7 +72,7 @@ impl Build<'_> {
             config: self.config(cpus),
             disk,
             disks: self.number("disk.count") as usize,
-            san: self.san(cpus),
+            san: self.san(cpus)?,
             processes: self.kinds.iter().map(|kind| self.processes(kind)).collect(),
             weights: weights.collect(),
             seed: 0,
@@ -80,18 +80,25 @@ impl Build<'_> {
     }
 
     /// How the disks are reached; `None`: directly.
-    fn san(&self, cpus: usize) -> Option<San> {
+    fn san(&self, cpus: usize) -> Result<Option<San>, String> {
         let hosts = self.number("host.count") as usize;
         let paths = match self.whole("path.count") {
             Some(paths) => paths as usize,
             None if hosts > 1 => 1,
-            None => return None,
+            None => {
+                return match self.below("path.").next() {
+                    Some((name, value)) => {
+                        Err(format!("path.{name}={value} without path.count: there are no paths"))
+                    }
+                    None => Ok(None),
+                };
+            }
         };
         let stated = |path: &str| Some(self.word(path)).filter(|word| !word.is_empty());
         let mode = self.mode(stated("path.mode").unwrap_or(self.word("queue.mode")));
         let default = if mode == QueueMode::Sq { "noop" } else { "none" };
         let scheduler = stated("path.scheduler").unwrap_or(default);
-        Some(San {
+        Ok(Some(San {
             hosts: vec![cpus; hosts],
             paths,
             adapters: self.whole("path.adapters").map_or(paths.min(4), |count| count as usize),
@@ -110,7 +117,7 @@ impl Build<'_> {
                 "queue-length" => Policy::QueueLength,
                 _ => Policy::ServiceTime,
             },
-        })
+        }))
     }
 
     fn mode(&self, word: &str) -> QueueMode {

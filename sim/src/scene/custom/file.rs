@@ -15,6 +15,12 @@ fn is_table(path: &str) -> bool {
     SETTINGS.iter().any(is_in)
 }
 
+/// Whether processes may be called so: cases are told apart by words, and settings by dots.
+fn is_name(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    !name.is_empty() && name.chars().all(is_part)
+}
+
 struct Reader<'a> {
     text: &'a str,
     file: &'a str,
@@ -83,7 +89,12 @@ impl Reader<'_> {
             }
             DeValue::Table(table) => {
                 match path.strip_prefix("process.") {
-                    Some(name) if !name.contains('.') => self.into.kinds.push(name.to_owned()),
+                    Some(name) if is_name(name) => self.into.kinds.push(name.to_owned()),
+                    Some(name) => {
+                        let what =
+                            format!("processes {name:?}: letters, digits, - and _ are a name");
+                        return Err(self.error(at, &what));
+                    }
                     _ if is_table(path) => {}
                     _ => return Err(self.error(at, &format!("no table [{path}]"))),
                 }

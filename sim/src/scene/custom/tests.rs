@@ -55,6 +55,43 @@ fn each_host_that_the_documents_show_can_be_simulated() {
 }
 
 #[test]
+fn what_would_be_ignored_or_cannot_be_told_apart_is_refused() {
+    let host = |more: &str| {
+        let text = format!("{more}\n[process.r]\n");
+        let read = Custom::parse(&text, "host.toml").map(|custom| custom.cases(1).map(drop));
+        read.and_then(|cases| cases).expect_err(&text).to_string()
+    };
+    let paths = host("[path]\nmode = \"sq\"");
+    assert_eq!(paths, "all: path.mode=sq without path.count: there are no paths");
+    let cores = host("[host]\nsockets = 2\ncores = 200");
+    assert_eq!(cores, "all: processors=400 is outside 1..=256");
+    for name in ["a b", "a=b", "", "a\\n"] {
+        let why = host(&format!("[process.\"{name}\"]"));
+        assert!(why.contains("letters, digits, - and _ are a name"), "{name:?}: {why}");
+    }
+}
+
+#[test]
+fn paths_of_one_queue_below_queues_that_requests_are_dealt_out_over_come_to_rest() {
+    let text = "[host]\nprofile = \"broadwell-2sock-4.1\"\ncores = 2\n[path]\ncount = 2\n\
+        mode = [\"sq\", \"mq\"]\n[queue]\nspread = \"round-robin\"\n[process.r]\ncount = 3\n";
+    for case in Custom::parse(text, "host.toml").expect("a host").cases(1).expect("cases") {
+        assert!(case.run().expect("it can be").requests > 100, "{}", case.name);
+    }
+}
+
+#[test]
+fn no_path_is_checked_with_commands_that_no_process_asked_for() {
+    // Longer than the time between two checks.
+    let text = "[host]\nprofile = \"broadwell-2sock-4.1\"\ncores = 1\n[path]\ncount = 4\n\
+        [process.r]\npause = \"400ms\"\n[run]\ntime = \"12s\"\nwarm_up = \"0\"\n";
+    let case = Custom::parse(text, "host.toml").expect("a host").cases(1).expect("a case");
+    let outcome = case[0].run().expect("it can be");
+    let commands = outcome.rows.iter().find(|row| row.metric == "commands").expect("a row").value;
+    assert!(commands <= outcome.requests as f64, "{commands} for {} I/Os", outcome.requests);
+}
+
+#[test]
 fn each_setting_can_be_stated_in_a_table_of_a_file() {
     for setting in SETTINGS {
         let path = setting.name.replace("NAME", "low_latency").replace("PATH", "a");

@@ -51,6 +51,7 @@ impl Compare {
         };
         let points = points.into_iter().map(|(value, subject)| {
             let variants = self.simulated_variants(&subject)?;
+            self.check_simulated_metric(&variants)?;
             Ok((value, subject, variants))
         });
         // All that is asked for is looked at before anything is simulated.
@@ -75,6 +76,26 @@ impl Compare {
             ))),
             None => Ok(()),
         }
+    }
+
+    /// That each variant has the primary metric.
+    fn check_simulated_metric(&self, variants: &[Simulated]) -> Result<(), Failure> {
+        let why = match self.metric.as_deref() {
+            Some("commits_per_s") => "no simulated process commits",
+            Some("makespan_ns") => {
+                let ends = |one: &Simulated| -> Result<bool, Failure> {
+                    Ok(one.subject.cases(0)?.iter().all(|case| case.takes().is_none()))
+                };
+                let all = variants.iter().map(ends).collect::<Result<Vec<bool>, Failure>>()?;
+                if all.into_iter().all(|ends| ends) {
+                    return Ok(());
+                }
+                "the case does not end by itself"
+            }
+            _ => return Ok(()),
+        };
+        let metric = self.metric.as_deref().unwrap_or_default();
+        Err(Failure::Bad(format!("--metric {metric}: {why}")))
     }
 
     /// The variants: as they are given, or each case that the settings come to.
@@ -163,12 +184,7 @@ impl Compare {
 
 /// Each case that the settings come to, as a variant.
 fn of_cases(subject: &Subject) -> Result<Vec<Simulated>, Failure> {
-    let settings = subject.settings();
-    let several: Vec<(&String, Vec<&str>)> = settings
-        .iter()
-        .filter_map(|(name, value)| Some((name, value.as_str()?.split(',').collect())))
-        .filter(|(_, values): &(_, Vec<&str>)| values.len() > 1)
-        .collect();
+    let several = subject.lists();
     let count = several.iter().map(|(_, values)| values.len()).product::<usize>();
     let names: Vec<String> =
         several.iter().map(|(name, values)| format!("{name}={}", values.join(","))).collect();
@@ -187,10 +203,10 @@ fn of_cases(subject: &Subject) -> Result<Vec<Simulated>, Failure> {
     let variant = |(mut index, name): (usize, &&'static str)| {
         let (mut of, mut options) = (subject.clone(), Map::new());
         for (setting, values) in several.iter().rev() {
-            let value = values[index % values.len()];
+            let value = &values[index % values.len()];
             index /= values.len();
             of.set(&format!("{setting}={value}"))?;
-            options.insert((*setting).clone(), json!(value));
+            options.insert(setting.clone(), json!(value));
         }
         Ok(Simulated { name, subject: of, options })
     };

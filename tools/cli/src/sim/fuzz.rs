@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use weir_laws::life::{Life, Lived};
 
 use crate::output::{print, print_line};
+use crate::sim::turn;
 use crate::{Failure, log};
 
 /// A life that lasts longer hangs: the longest takes some 20 s in a build with checks.
@@ -112,9 +113,14 @@ impl Fuzz {
 
     /// Lives one seed after the other; what was seen.
     fn hunt(self: &Arc<Fuzz>, begun: Instant, live: Live) -> Result<Seen, Failure> {
-        let available = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.threads.map_or(available, usize::from);
-        let last = self.lives.map_or(u64::MAX, |lives| self.seed.saturating_add(lives));
+        let threads = turn::threads(self.threads, usize::MAX);
+        let last = match self.lives {
+            None => u64::MAX,
+            Some(lives) => self.seed.checked_add(lives).ok_or_else(|| {
+                let seed = self.seed;
+                Failure::Bad(format!("--seed {seed} and {lives} lives: past the last seed"))
+            })?,
+        };
         let (under_way, next) = (vec![None; threads], self.seed);
         let seen = Mutex::new(Seen { under_way, next, ..Seen::default() });
         let shared = Arc::new(Shared { seen, over: AtomicBool::new(false) });

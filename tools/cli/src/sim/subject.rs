@@ -90,6 +90,22 @@ impl Subject {
         }
     }
 
+    /// What has several values, with them.
+    pub(crate) fn lists(&self) -> Vec<(String, Vec<String>)> {
+        match self {
+            Subject::Scene(_, settings) => settings
+                .iter()
+                .map(|(name, value)| {
+                    (name.to_owned(), value.split(',').map(String::from).collect())
+                })
+                .filter(|(_, values): &(_, Vec<String>)| values.len() > 1)
+                .collect(),
+            Subject::File(_, custom) => {
+                custom.lists().map(|(path, values)| (path.to_owned(), values.to_vec())).collect()
+            }
+        }
+    }
+
     /// What is to be known beside the figures.
     pub(crate) fn notes(&self) -> Vec<&str> {
         match self {

@@ -112,8 +112,12 @@ fn draw(line: &mut Line, all: &[Work<'_>], begun: Instant, ended: &(Mutex<bool>,
 
 /// What the bar says; nothing of what does not take long.
 fn text(done: u64, whole: u64, cases: usize, took_s: f64) -> Option<String> {
-    let all_s = took_s * whole as f64 / done.max(1) as f64;
     let cases = if cases == 1 { String::from("1 case") } else { format!("{cases} cases") };
+    if done == 0 {
+        // Of a case that lasts until its processes have finished nothing is known before its end.
+        return (took_s > SHOWN_FROM_S).then(|| format!("{}  {cases}", bar(0, whole)));
+    }
+    let all_s = took_s * whole as f64 / done as f64;
     let left_s = all_s - took_s;
     (all_s > SHOWN_FROM_S)
         .then(|| format!("{}  {cases}, some {left_s:.0} s left", bar(done, whole)))
@@ -126,6 +130,9 @@ mod tests {
     #[test]
     fn the_bar_has_an_estimate_and_is_of_what_takes_longer_than_two_seconds() {
         assert_eq!(text(500, 1000, 1, 0.9), None);
+        assert_eq!(text(0, 1000, 1, 1.9), None);
+        let none = text(0, 1000, 1, 2.1).expect("it takes longer");
+        assert_eq!(none, "[....................]   0 %  1 case", "nothing is known of the rest");
         let half = text(500, 1000, 1, 3.0).expect("it takes six");
         assert_eq!(half, "[##########..........]  50 %  1 case, some 3 s left");
         let all = text(3000, 3000, 3, 9.0).expect("it took nine");

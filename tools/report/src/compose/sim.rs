@@ -172,7 +172,8 @@ fn chart(document: &SimDocument, metric: &str) -> Option<Chart> {
                 lines.len() - 1
             }
         };
-        let place = values.iter().position(|known| *known == value(row)).unwrap_or_default() as f64;
+        let own = value(row);
+        let place = values.iter().position(|known| *known == own).unwrap_or_default() as f64;
         let points = &mut lines[at].1;
         points.lines[0].push((place, row.value));
         points.intervals.push(None);
@@ -221,7 +222,7 @@ fn times(document: &SimDocument) -> Section {
     table.head.extend(["at the device", "back to the process"].map(String::from));
     for one in &document.times {
         let mut cells = vec![one.case.clone()];
-        let shares = [one.user_pct, one.system_pct, one.lock_wait_pct, one.idle_pct];
+        let shares = [one.user_pct, one.system_pct, one.waiting_pct, one.idle_pct];
         cells.extend(shares.map(|share| format!("{share:.1} %")));
         cells.extend([one.queue_wait_ns, one.device_ns, one.return_ns].map(time));
         table.rows.push(cells);
