@@ -128,9 +128,8 @@ impl Soft {
     pub(crate) fn list(&mut self, context: usize) -> bool {
         // A mark may overtake the message that attaches its context; attaching lists it as well.
         let Some(Some(known)) = self.contexts.get_mut(context) else { return false };
-        known.quiet = 0;
         if !known.listed {
-            known.listed = true;
+            (known.listed, known.quiet) = (true, 0);
             self.listed.push(context as u16);
         }
         true
@@ -634,6 +633,33 @@ mod tests {
         }
         assert!(soft.is_empty());
         assert_eq!(given(&mut soft, 1), []);
+    }
+
+    #[test]
+    fn contexts_of_two_words_take_turns_in_one_go() {
+        let mut contexts = vec![&[][..]; 66];
+        (contexts[1], contexts[2], contexts[65]) = (&[10, 110], &[20, 120], &[30, 130]);
+        let mut soft = staged(&contexts);
+        let sectors: Vec<u64> = given(&mut soft, 6).into_iter().map(|(at, _)| at).collect();
+        assert_eq!(sectors, [10, 20, 30, 110, 120, 130]);
+    }
+
+    #[test]
+    fn a_mark_of_another_keeps_no_quiet_submitter_listed() {
+        let mut soft = Soft::default();
+        let rings = [0, 1].map(|context| {
+            let (handed_over, ring) = weir_ring::ring(8);
+            soft.attach(context, ring);
+            handed_over
+        });
+        let mut struck = Vec::new();
+        for _ in 0..=QUIET {
+            // A roster shows all that are marked in a word when one is marked.
+            assert!(soft.list(0) && soft.list(1));
+            soft.look(|context| struck.push(context));
+        }
+        assert_eq!(struck, [0, 1]);
+        drop(rings);
     }
 
     #[test]

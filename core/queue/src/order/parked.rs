@@ -72,6 +72,12 @@ impl Parked {
         Some(claim)
     }
 
+    /// The first request of a line that was held back, at this place of their list; it stays.
+    pub(crate) fn held_back(&self, place: usize) -> Option<&Rq> {
+        let line = self.lines.get(self.held_back.get(place)?)?;
+        line.front().map(|claim| &claim.rq)
+    }
+
     /// The first request of a line that was held back, at this place of their list.
     pub(crate) fn next_held_back(&mut self, place: usize) -> Option<RequestClaim> {
         let kind = self.held_back.remove(place)?;
