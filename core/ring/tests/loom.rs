@@ -1212,3 +1212,150 @@ fn a_lane_that_marked_itself_awake_is_marked_at_its_home() {
 fn a_lane_that_marked_itself_awake_is_marked_at_its_home_by_who_frees_last() {
     a_lane_is_marked_at_its_home(true);
 }
+
+/// A lane's ways to hear of its submitters: its roster of them, its home's roster of lanes, and the
+/// bell of that home. A submitter tells all three behind one fence.
+struct Levels {
+    feeders: Roster,
+    lanes: Roster,
+    bell: Doorbell,
+    bed: Arc<Bed>,
+}
+
+/// One submitter's ring, as its lane keeps it.
+struct Way {
+    ring: Consumer<Watched>,
+    /// It is looked at in every turn.
+    listed: bool,
+    /// Up to here the lane has seen it.
+    seen: usize,
+}
+
+impl Way {
+    fn new(ring: Consumer<Watched>) -> Way {
+        Way { ring, listed: false, seen: 0 }
+    }
+
+    fn has_news(&self) -> bool {
+        self.listed && self.ring.end() != self.seen
+    }
+
+    /// Takes what is there; one that has nothing is struck off, and looked at once again.
+    fn look(&mut self, strike: impl FnOnce()) -> u32 {
+        if !self.listed {
+            return 0;
+        }
+        let mut end = self.ring.see();
+        if end == self.seen {
+            self.listed = false;
+            strike();
+            end = self.ring.see();
+            if end == self.seen {
+                return 0;
+            }
+            self.listed = true;
+        }
+        // Read where it lies first, as requests are that wait there.
+        self.ring.look(self.seen, |item| {
+            item.read();
+            true
+        });
+        self.seen = end;
+        let mut taken = 0;
+        while let Some(item) = self.ring.pop() {
+            item.add(0);
+            taken += 1;
+        }
+        self.ring.release();
+        taken
+    }
+}
+
+impl Levels {
+    fn new() -> Arc<Levels> {
+        let (bell, bed) = bell();
+        Arc::new(Levels { feeders: Roster::new(2), lanes: Roster::new(1), bell, bed })
+    }
+
+    /// A submitter has published something.
+    fn feed(&self, submitter: usize) {
+        fence(Ordering::SeqCst);
+        self.feeders.mark_ordered(submitter);
+        self.lanes.mark_ordered(0);
+        self.bell.ring_ordered();
+    }
+
+    fn has_work(&self, ways: &[Way]) -> bool {
+        self.feeders.any() || ways.iter().any(Way::has_news)
+    }
+
+    /// Turns the lane until it has had so many; a lane without work is struck off where `strikes`.
+    fn run(&self, ways: &mut [Way], all: u32, strikes: bool) {
+        let (mut listed, mut taken) = (false, 0);
+        while taken != all {
+            self.lanes.take(|_| listed = true);
+            if listed && strikes && !self.has_work(ways) {
+                listed = false;
+                self.lanes.strike(0);
+                if self.has_work(ways) {
+                    self.lanes.mark_ordered(0);
+                }
+            } else if listed {
+                self.feeders.take(|submitter| {
+                    ways.get_mut(submitter).into_iter().for_each(|way| way.listed = true);
+                });
+                for (submitter, way) in ways.iter_mut().enumerate() {
+                    taken += way.look(|| self.feeders.strike(submitter));
+                }
+            }
+            if taken != all {
+                self.bell.prepare_sleep();
+                if !(self.lanes.any() || listed && self.has_work(ways)) {
+                    self.bed.notify.wait();
+                }
+                self.bell.awake();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_submitter_hands_over_is_seen_by_a_lane_that_strikes_it_off_or_wakes_its_home() {
+    for strikes in [false, true] {
+        model(move || {
+            let levels = Levels::new();
+            let (mut tx, rx) = ring(2);
+            let submitter = {
+                let levels = Arc::clone(&levels);
+                thread::spawn(move || {
+                    for n in 0..2 {
+                        assert!(tx.push(Watched::new(n)).is_ok() && tx.publish());
+                        levels.feed(0);
+                    }
+                })
+            };
+            levels.run(&mut [Way::new(rx)], 2, strikes);
+            submitter.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_two_submitters_hand_over_is_seen_while_each_may_be_struck_off() {
+    large_model(|| {
+        let levels = Levels::new();
+        let mut ways = Vec::new();
+        let submitters = [0, 1].map(|submitter| {
+            let (mut tx, rx) = ring(2);
+            ways.push(Way { listed: true, ..Way::new(rx) });
+            levels.feeders.mark_ordered(submitter);
+            let levels = Arc::clone(&levels);
+            thread::spawn(move || {
+                assert!(tx.push(Watched::new(1)).is_ok() && tx.publish());
+                levels.feed(submitter);
+            })
+        });
+        levels.run(&mut ways, 2, true);
+        submitters.into_iter().for_each(|submitter| submitter.join().unwrap());
+    });
+}
