@@ -119,6 +119,17 @@ fn a_failure_is_what_fail_if_says_and_equal_variants_do_not_differ() {
     assert_eq!(code, Some(0), "{stdout}\n{stderr}");
     assert!(stdout.contains("no detectable difference"), "{stdout}");
     assert!(stdout.contains("simulated: the intervals are over seeds"), "{stdout}");
+    // All variants of a round have one seed: what is the same has the same figures.
+    let twice = document(&folder, &[&same[..], &["--set=scheduler=none", "--same"]].concat());
+    let figures = |at: usize| {
+        let mut rounds = twice["variants"][at]["rounds"].clone();
+        for round in rounds.as_array_mut().expect("rounds") {
+            assert!(round["ios"].as_u64().is_some_and(|ios| ios > 0));
+            round["options"].take();
+        }
+        rounds
+    };
+    assert_eq!(figures(0), figures(1));
 }
 
 #[test]

@@ -10,7 +10,7 @@
 
 #![forbid(unsafe_code)]
 
-use weir_load::{Access, Direction, Job, Sizes};
+use weir_load::{Direction, Job};
 use weir_map::multipath::table::Policy;
 use weir_queue::Config;
 use weir_sim::{Habit, Host, HostSpec, Processes, Profile, San};
@@ -37,13 +37,7 @@ fn spec(size: &Size) -> HostSpec {
         wbt_lat_us: Some(0),
         ..Config::default()
     };
-    let job = Job {
-        access: Access::Random,
-        direction: Direction::Read,
-        sizes: [0; 3].map(|_| Sizes::Fixed(4096)),
-        time_based: true,
-        ..Job::default()
-    };
+    let job = Job::random(Direction::Read, 4096);
     let habit = Habit { depth: 4, ..Habit::default() };
     HostSpec {
         profile: Profile::known("broadwell-2sock-4.1").expect("a profile of ours"),

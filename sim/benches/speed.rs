@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use weir_bio::Prng;
-use weir_load::{Access, Direction, Job, Sizes};
+use weir_load::{Direction, Job};
 use weir_queue::Config;
 use weir_sim::{Habit, Host, HostSpec, Processes, Profile};
 use weir_sim_disk::Spec;
@@ -26,13 +26,7 @@ fn spec(scheduler: &str) -> HostSpec {
         timeout_ns: 0,
         ..Config::default()
     };
-    let job = Job {
-        access: Access::Random,
-        direction: Direction::Read,
-        sizes: [0; 3].map(|_| Sizes::Fixed(4096)),
-        time_based: true,
-        ..Job::default()
-    };
+    let job = Job::random(Direction::Read, 4096);
     HostSpec {
         profile: Profile::known("cascade-1sock-6.3").expect("a profile of ours"),
         config,

@@ -63,6 +63,9 @@ const PATHS_MAX: usize = 64;
 /// Hard queues of all devices at most: as many as one home turns.
 const LANES_MAX: usize = 65_536;
 
+/// Tags of all hard queues at most: each has its place in memory, used or not.
+const TAGS_MAX: usize = 1 << 26;
+
 impl HostSpec {
     pub(crate) fn check(&self) -> Result<(), HostError> {
         let cpus = self.hosts().iter().copied().fold(0, usize::saturating_add);
@@ -73,6 +76,7 @@ impl HostSpec {
         let over =
             self.san.as_ref().map_or(0, |san| san.paths.saturating_mul(san.path.queues.into()));
         let lanes = (over + usize::from(self.config.queues)) * hosts;
+        let tags = self.tags().saturating_mul(hosts).saturating_mul(self.disks);
         for (name, value, most) in [
             ("processors", cpus, CPUS_MAX),
             ("vectors", self.profile.path.vectors, CPUS_MAX),
@@ -80,6 +84,7 @@ impl HostSpec {
             ("processes", processes, PROCESSES_MAX),
             ("processes * disks", pairs, PAIRS_MAX),
             ("hard queues", lanes.saturating_mul(self.disks), LANES_MAX),
+            ("hard queues * depth", tags, TAGS_MAX),
         ] {
             between(name, value as u64, 1, most as u64)?;
         }
@@ -95,6 +100,15 @@ impl HostSpec {
         });
         between("bytes of all I/Os under way", memory, 0, MEMORY_MAX)?;
         Ok(())
+    }
+
+    /// The tags of what one host reaches one disk by.
+    fn tags(&self) -> usize {
+        let of = |config: &Config| {
+            usize::from(config.queues) * usize::from(config.depth.unwrap_or(self.disk.depth))
+        };
+        let over = self.san.as_ref().map_or(0, |san| san.paths.saturating_mul(of(&san.path)));
+        of(&self.config).saturating_add(over)
     }
 
     /// Processors of each host.

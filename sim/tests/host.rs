@@ -12,13 +12,7 @@ use weir_sim_disk::Spec;
 const MS: u64 = 1_000_000;
 
 fn host(scheduler: &str, processes: usize, seed: u64) -> HostSpec {
-    let job = Job {
-        access: Access::Random,
-        direction: Direction::Read,
-        sizes: [0; 3].map(|_| Sizes::Fixed(4096)),
-        time_based: true,
-        ..Job::default()
-    };
+    let job = Job::random(Direction::Read, 4096);
     let config = Config {
         queues: 10,
         scheduler: Some(scheduler.into()),
@@ -187,8 +181,7 @@ fn on_a_slow_disk(processes: Vec<Processes>) -> HostSpec {
 }
 
 fn job(direction: Direction) -> Job {
-    let sizes = [0; 3].map(|_| Sizes::Fixed(4096));
-    Job { access: Access::Random, direction, sizes, time_based: true, ..Job::default() }
+    Job::random(direction, 4096)
 }
 
 #[test]

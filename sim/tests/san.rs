@@ -1,7 +1,7 @@
 //! Hosts before the same disks, each reached over several paths by the core's own mapper: what the
 //! paths, adapters, links and locks between them do.
 
-use weir_load::{Access, Direction, Job, Sizes};
+use weir_load::{Direction, Job, Sizes};
 use weir_map::multipath::table::Policy;
 use weir_queue::{Config, QueueMode};
 use weir_sim::{Figures, Habit, HostSpec, Processes, Profile, San, simulate};
@@ -27,13 +27,7 @@ fn queues(mode: QueueMode, queues: u16) -> Config {
 fn spec(mapper: QueueMode, path: QueueMode) -> HostSpec {
     let mut profile = Profile::known("broadwell-2sock-4.1").expect("a profile");
     profile.scheduler.clear();
-    let job = Job {
-        access: Access::Random,
-        direction: Direction::Read,
-        sizes: [0; 3].map(|_| Sizes::Fixed(4096)),
-        time_based: true,
-        ..Job::default()
-    };
+    let job = Job::random(Direction::Read, 4096);
     HostSpec {
         profile,
         config: queues(mapper, 1),

@@ -227,6 +227,13 @@ pub struct Range {
 }
 
 impl Job {
+    /// I/Os of so many bytes at random places, which go on for as long as they are let.
+    #[must_use]
+    pub fn random(direction: Direction, bytes: u64) -> Job {
+        let sizes = [0; 3].map(|_| Sizes::Fixed(bytes));
+        Job { access: Access::Random, direction, sizes, time_based: true, ..Job::default() }
+    }
+
     /// Whether its figures are within the bounds that its options have, for a job that was not read
     /// through them.
     ///

@@ -1,7 +1,7 @@
 //! Oracle's SLOB on one and three hosts before a PowerMax 8000, the block layer's legacy path and
 //! the multi-queue one, with dm-multipath over 16 paths.
 
-use weir_load::{Access, Direction, Job, Sizes};
+use weir_load::{Direction, Job};
 use weir_map::multipath::table::Policy;
 use weir_queue::{Config, QueueMode};
 use weir_sim_disk::{Kind, Spec};
@@ -139,13 +139,7 @@ fn host(shape: &Shape) -> HostSpec {
         wbt_lat_us: Some(0),
         ..Config::default()
     };
-    let job = Job {
-        access: Access::Random,
-        direction: Direction::Read,
-        sizes: [0; 3].map(|_| Sizes::Fixed(8192)),
-        time_based: true,
-        ..Job::default()
-    };
+    let job = Job::random(Direction::Read, 8192);
     let habit = Habit { think: 0, think_spread: 2 * THINK, ..Habit::default() };
     // The first two servers have 28 processors, the others 20.
     let hosts = (0..shape.servers).map(|host| if host < 2 { 28 } else { 20 }).collect();

@@ -2,7 +2,7 @@
 //! paper (fio with io_uring, random reads of 4 KiB, 128 under way for each process; Linux 6.3.8
 //! with forced synchronous dispatch; one socket of 10 cores, disks Samsung 980 Pro).
 
-use weir_load::{Access, Direction, Job, Sizes};
+use weir_load::{Direction, Job};
 use weir_queue::Config;
 use weir_sim_disk::Spec;
 
@@ -84,13 +84,7 @@ fn host(profile: &Profile, scheduler: &str, (processes, ssds): (u64, u64), depth
     let cores = profile.machine.cores as u16;
     // fio hands in each read by itself unless it is told otherwise.
     let habit = Habit { depth: depth as u16, ..Habit::default() };
-    let job = Job {
-        access: Access::Random,
-        direction: Direction::Read,
-        sizes: [0; 3].map(|_| Sizes::Fixed(4096)),
-        time_based: true,
-        ..Job::default()
-    };
+    let job = Job::random(Direction::Read, 4096);
     HostSpec {
         profile: profile.clone(),
         config: Config {

@@ -65,6 +65,11 @@ fn what_would_be_ignored_or_cannot_be_told_apart_is_refused() {
     assert_eq!(paths, "all: path.mode=sq without path.count: there are no paths");
     let cores = host("[host]\nsockets = 2\ncores = 200");
     assert_eq!(cores, "all: processors=400 is outside 1..=256");
+    let deep = host("[disk]\ncount = 512\ndepth = 10240\n[path]\ncount = 64\ndepth = 10240");
+    assert!(
+        deep.starts_with("all: hard queues * depth=") && deep.ends_with("1..=67108864"),
+        "{deep}"
+    );
     for name in ["a b", "a=b", "", "a\\n"] {
         let why = host(&format!("[process.\"{name}\"]"));
         assert!(why.contains("letters, digits, - and _ are a name"), "{name:?}: {why}");
