@@ -1,7 +1,7 @@
 //! The engine: what a host does is a function of its spec and seed, and follows from the prices.
 
 use weir_bio::{Class, IoPrio};
-use weir_load::{Access, Amount, Direction, Job, Sizes};
+use weir_load::{Access, Amount, Direction, Job};
 use weir_queue::{Config, QueueMode, Spread};
 use weir_sim::{
     Commands, Figures, Habit, Host, HostSpec, Processes, Profile, Service, simulate,
