@@ -39,11 +39,11 @@ struct Context {
     /// Those that wait, once some of them have merged; the ring holds what came later. While none
     /// has, all wait in the ring.
     staged: VecDeque<Waiting>,
-    /// Positions of the ring: what came up to here the lane has seen,
+    /// The position in the ring up to which the lane knows that there are requests.
     seen: usize,
-    /// to here it is staged, though it lies there still,
+    /// The position up to which requests are staged; they stay in the ring meanwhile.
     staged_to: usize,
-    /// and to here it was asked for from the other CPU.
+    /// The position up to which slots were prefetched.
     fetched_to: usize,
     newest: Newest,
     listed: bool,
@@ -51,8 +51,9 @@ struct Context {
     quiet: u8,
 }
 
-/// Where the newest that wait begin and end, or 32 bits of it: nearly always none of them touches
-/// what comes next, and this says so without a branch for each.
+/// The low 32 bits of the sectors where the newest waiting requests begin and end. Nearly always
+/// none of these touches the next request, and comparing eight at once finds that without a branch
+/// for each.
 #[derive(Default)]
 struct Newest {
     starts: [u32; LOOK_BACK],
@@ -176,7 +177,7 @@ impl Soft {
         });
     }
 
-    /// Asks for what tells what is new in the rings, and for the places of that.
+    /// Prefetches the end of each listed ring, and the places behind what was seen.
     #[inline]
     pub(crate) fn fetch_rings(&self) {
         for listed in &self.listed {
@@ -185,7 +186,7 @@ impl Soft {
         }
     }
 
-    /// Asks for the slots of what waits in the rings, which are with the CPUs of their submitters.
+    /// Prefetches the slots of the requests in the rings from the CPUs of their submitters.
     #[inline(never)]
     pub(crate) fn fetch(&mut self) {
         for word in 0..self.active.len() {
@@ -374,8 +375,8 @@ impl Context {
         count
     }
 
-    /// All are asked for before anything is done with one, so that the slots are on their way from
-    /// the other CPU together.
+    /// Prefetches all new slots before any is read, so that they come from the submitter's CPU
+    /// together.
     fn fetch(&mut self) {
         self.fetched_to = self.ring.look(self.fetched_to, |claim| {
             claim.fetch();
@@ -391,8 +392,9 @@ impl Context {
         self.stage_apart(limits, nomerges, lane, now, sink);
     }
 
-    /// What touches nothing that waits stays where it is: to move it twice more is a third of an
-    /// I/O. True when that is not said of the next.
+    /// Stages requests in the ring, as long as they touch none of the newest: to move each to the
+    /// list and out of it is a third of what an I/O costs. True if the next may touch one, and has
+    /// to be looked at in the list.
     fn stage_in_ring(&mut self, nomerges: u8, lane: u16, now: Nanos, sink: impl Sink) -> bool {
         let (newest, mut touches) = (&mut self.newest, false);
         self.staged_to = self.ring.look(self.staged_to, |claim| {

@@ -12,10 +12,10 @@ type Kind = (SubmitterId, u8, bool);
 
 /// Requests without a tag: a line for each kind, served in turn.
 ///
-/// A limit that holds back one kind so holds up no other, and a context that sends much waits
-/// behind itself, as a thread of Linux does that sleeps for a tag. A line that is held back in its
-/// turn keeps it: else lines under one limit could have theirs whenever it is used up, again and
-/// again, while another has its turn whenever it is not.
+/// So a limit that holds back one kind holds up no other, and a context that sends much waits
+/// behind its own requests, as a thread of Linux does that sleeps for a tag. A line that a depth
+/// limit holds back keeps its turn and is asked first next time. Otherwise, of two lines under one
+/// limit, one could be asked only while the limit is used up, and the other only while it has room.
 #[derive(Default)]
 pub(crate) struct Parked {
     lines: BTreeMap<Kind, VecDeque<RequestClaim>>,
