@@ -211,6 +211,17 @@ impl Profile {
         too_large.map_or(Ok(profile), |what| Err(ProfileError(what)))
     }
 
+    /// Whether it has prices for what lies between a host and a disk that it reaches over paths.
+    pub(crate) fn has_paths(&self) -> bool {
+        self.scsi != ScsiPrice::default() && self.mapper != MapperPrice::default()
+    }
+
+    /// The profiles that do.
+    pub(crate) fn with_paths() -> Vec<&'static str> {
+        let has = |name: &&str| Profile::known(name).is_ok_and(|profile| profile.has_paths());
+        PROFILES.iter().map(|(name, _)| *name).filter(has).collect()
+    }
+
     /// A profile that is known by name, one of [`PROFILES`].
     ///
     /// # Errors

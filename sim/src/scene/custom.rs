@@ -11,6 +11,7 @@ use super::settings::{Setting, VALUES_MAX};
 use super::{Case, SceneError, Span};
 
 mod build;
+mod check;
 mod file;
 mod rows;
 mod table;
@@ -117,6 +118,7 @@ impl Custom {
     /// # Errors
     /// Too many of them, or figures that contradict each other.
     pub fn cases(&self, seed: u64) -> Result<Vec<Case>, SceneError> {
+        self.check_stated().map_err(SceneError)?;
         let count = self.stated.iter().try_fold(1_usize, |count, (_, values)| {
             count.checked_mul(values.len()).filter(|count| *count <= CASES_MAX)
         });

@@ -30,7 +30,7 @@ impl Build<'_> {
         Some(self.word(path)).filter(|word| !word.is_empty())?.parse().ok()
     }
 
-    fn number(&self, path: &str) -> u64 {
+    pub(super) fn number(&self, path: &str) -> u64 {
         self.whole(path).expect("it has a default, and was checked when it was stated")
     }
 
@@ -64,6 +64,15 @@ impl Build<'_> {
         if let Some(depth) = self.whole("disk.depth") {
             disk.depth = depth as u16;
         }
+        self.kinds.iter().try_for_each(|kind| self.check_places(kind, disk.size))?;
+        let san = self.san(cpus)?;
+        if san.is_some() && !profile.has_paths() {
+            return Err(format!(
+                "host.profile={} has no prices for paths; there are {}",
+                self.word("host.profile"),
+                Profile::with_paths().join(", ")
+            ));
+        }
         let weights = self.below("weights.").map(|(path, weight)| {
             (path.to_owned(), weight.parse().expect("checked when it was stated"))
         });
@@ -72,7 +81,7 @@ impl Build<'_> {
             config: self.config(cpus),
             disk,
             disks: self.number("disk.count") as usize,
-            san: self.san(cpus)?,
+            san,
             processes: self.kinds.iter().map(|kind| self.processes(kind)).collect(),
             weights: weights.collect(),
             seed: 0,
@@ -179,6 +188,7 @@ impl Build<'_> {
             _ => Class::None,
         };
         let bytes = self.size(&path("bytes"));
+        let all = number("count").saturating_mul(self.number("host.count"));
         let sequential = word("access") == "sequential";
         Job {
             name: kind.to_owned(),
@@ -190,7 +200,8 @@ impl Build<'_> {
             },
             read_percent: number("read_percent") as u8,
             sizes: [0; 3].map(|_| Sizes::Fixed(self.size(&path("size")).expect("a default"))),
-            size: bytes.map(|bytes| Amount::Bytes(bytes.saturating_mul(number("count")))),
+            // Each has a part, on whatever host it is.
+            size: bytes.map(|bytes| Amount::Bytes(bytes.saturating_mul(all))),
             parted: sequential || bytes.is_some(),
             time_based: bytes.is_none(),
             flush_every: number("flush_every") as u32,

@@ -75,7 +75,11 @@ pub const SETTINGS: &[Setting] = &[
     whole(
         "path.count",
         64,
-        ["", "paths to a disk, by multipath; if not stated 1 for several hosts, none for one"],
+        [
+            "",
+            "paths to a disk, by multipath; if not stated 1 for several hosts, none for one; \
+             prices for them has host.profile=broadwell-2sock-4.1",
+        ],
     ),
     whole("path.adapters", 64, ["", "adapters of a host; 4 if not stated, or one for each path"]),
     setting(

@@ -65,7 +65,10 @@ fn what_would_be_ignored_or_cannot_be_told_apart_is_refused() {
     assert_eq!(paths, "all: path.mode=sq without path.count: there are no paths");
     let cores = host("[host]\nsockets = 2\ncores = 200");
     assert_eq!(cores, "all: processors=400 is outside 1..=256");
-    let deep = host("[disk]\ncount = 512\ndepth = 10240\n[path]\ncount = 64\ndepth = 10240");
+    let deep = host(
+        "[host]\nprofile = \"broadwell-2sock-4.1\"\n[disk]\ncount = 512\ndepth = 10240\n\
+         [path]\ncount = 64\ndepth = 10240",
+    );
     assert!(
         deep.starts_with("all: hard queues * depth=") && deep.ends_with("1..=67108864"),
         "{deep}"
@@ -74,6 +77,90 @@ fn what_would_be_ignored_or_cannot_be_told_apart_is_refused() {
         let why = host(&format!("[process.\"{name}\"]"));
         assert!(why.contains("letters, digits, - and _ are a name"), "{name:?}: {why}");
     }
+}
+
+fn refused(text: &str) -> String {
+    let custom = Custom::parse(text, "host.toml").expect(text);
+    custom.cases(1).expect_err(text).to_string()
+}
+
+#[test]
+fn paths_and_several_hosts_need_a_profile_that_has_prices_for_them_which_is_named() {
+    for over in ["[path]\ncount = 4\n", "[host]\ncount = 2\n"] {
+        let why = refused(&format!("{over}[process.r]\n"));
+        assert_eq!(
+            why,
+            "all: host.profile=cascade-1sock-6.3 has no prices for paths; there are \
+             broadwell-2sock-4.1"
+        );
+    }
+    let told = row_of("path.count").expect("a setting").meaning;
+    for profile in crate::profile::Profile::with_paths() {
+        assert!(told.contains(profile), "{profile} is not in the list: {told}");
+    }
+}
+
+#[test]
+fn weights_of_groups_without_processes_and_levels_without_a_class_are_refused() {
+    let of = |more: &str| format!("[process.r]\ngroup = \"a/b\"\n{more}");
+    let weight = refused(&of("[weights]\nb = 50\n"));
+    assert_eq!(
+        weight,
+        "weights.b: no processes are in the group \"b\" or one below it (process.NAME.group)"
+    );
+    assert!(refused(&of("[weights]\n\"a/b/c\" = 50\n")).starts_with("weights.a/b/c: no"));
+    assert!(refused(&of("[weights]\na = 50\n\"a/bc\" = 7\n")).starts_with("weights.a/bc: no"));
+    let level = refused(&of("level = 2\n"));
+    assert!(level.starts_with("process.r.level=2 without process.r.class: "), "{level}");
+    assert!(refused(&of("level = 2\nclass = \"none\"\n")).contains("without process.r.class"));
+    let fits = ["[weights]\na = 50\n\"a/b\" = 7\n", "level = 2\nclass = [\"none\", \"idle\"]\n"];
+    for text in fits.map(of) {
+        let custom = Custom::parse(&text, "host.toml").expect(&text);
+        assert!(custom.cases(1).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn what_a_disk_has_no_place_for_is_told_in_the_words_of_the_file() {
+    let of = |process: &str| {
+        let disk =
+            "[host]\ncores = 1\n[disk.model]\nsize = \"1MiB\"\n[disk.model.fixed]\nunits = 1\n";
+        format!("{disk}[process.r]\n{process}")
+    };
+    for (process, why) in [
+        ("size = 1000", "process.r.size=1000 is not a multiple of 512"),
+        ("size = \"2MiB\"", "process.r.size=2MiB is more than the disk has: it has 1048576 bytes"),
+        (
+            "size = \"512KiB\"\ncount = 3\naccess = \"sequential\"",
+            "process.r.size=512KiB is more than the disk has for each of 3 processes: it has \
+             1048576 bytes",
+        ),
+        ("bytes = 512", "process.r.bytes=512 is no multiple of process.r.size=4KiB"),
+        ("bytes = \"6KiB\"", "process.r.bytes=6KiB is no multiple of process.r.size=4KiB"),
+        (
+            "bytes = \"512KiB\"\ncount = 3",
+            "process.r.bytes=512KiB for each of 3 processes is more than the disk's 1048576 bytes",
+        ),
+    ] {
+        assert_eq!(refused(&of(process)), format!("all: {why}"));
+    }
+    let why = refused("[disk]\ncount = 2\n[process.r]\nflush_every = 3\n");
+    assert_eq!(why, "all: process.r.flush_every=3 with disk.count=2: a flush is for one disk");
+    for fits in ["size = \"1MiB\"", "bytes = \"512KiB\"\ncount = 2"] {
+        let custom = Custom::parse(&of(fits), "host.toml").expect(fits);
+        custom.cases(1).expect(fits)[0].run().expect(fits);
+    }
+}
+
+#[test]
+fn each_process_moves_its_bytes_on_however_many_hosts() {
+    let text = "[host]\nprofile = \"broadwell-2sock-4.1\"\ncount = [1, 2]\ncores = 1\n\
+        [process.w]\ncount = 3\nbytes = \"40KiB\"\ndirection = \"write\"\n[path]\ncount = 1\n\
+        [run]\nuntil = \"end\"\n";
+    let custom = Custom::parse(text, "host.toml").expect("hosts");
+    let requests = |case: &Case| case.run().expect("hosts that can be").requests;
+    let all: Vec<u64> = custom.cases(1).expect("cases").iter().map(requests).collect();
+    assert_eq!(all, [30, 60]);
 }
 
 #[test]
@@ -159,7 +246,8 @@ fn what_a_file_states_comes_to_a_host() {
 fn several_hosts_and_paths_are_a_network_and_one_host_without_paths_is_none() {
     let parsed = |text: &str| Custom::parse(text, "a.toml").expect("hosts");
     let host = |custom: &Custom| custom.cases(1).expect("a case").remove(0).host;
-    let text = "[host]\ncores = 2\nsockets = 1\n[process.a]\nios = 30\n";
+    let text = "[host]\nprofile = \"broadwell-2sock-4.1\"\ncores = 2\nsockets = 1\n\
+        [process.a]\nios = 30\n";
     assert!(host(&parsed(text)).san.is_none());
     let mut custom = parsed(text);
     custom.set("host.count=3").expect("hosts");

@@ -1,5 +1,9 @@
 //! What is simulated: a scene with its settings, or a host that a file describes.
 
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+
 use serde_json::{Map, Value, json};
 use weir_sim::scene::{self, Case, Custom, Outcome, Row, Scene, SceneError, Settings};
 
@@ -18,6 +22,27 @@ pub(super) fn refused(why: SceneError) -> Failure {
     Failure::Bad(why.to_string())
 }
 
+/// Bytes of a file that describes a host at most.
+const FILE_MAX: u64 = 1 << 20;
+
+/// The text of a regular file: a FIFO or a terminal would be waited for.
+fn text_of(name: &str) -> Result<String, String> {
+    let said = |error: std::io::Error| error.to_string();
+    // Without this flag the opening of a FIFO waits for a writer.
+    let no_wait = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(no_wait).open(name).map_err(said)?;
+    if !file.metadata().map_err(said)?.is_file() {
+        return Err(String::from("it is not a regular file"));
+    }
+    let mut text = Vec::new();
+    // A file may grow while it is read.
+    file.take(FILE_MAX + 1).read_to_end(&mut text).map_err(said)?;
+    match text.len() as u64 {
+        ..=FILE_MAX => String::from_utf8(text).map_err(|error| error.to_string()),
+        _ => Err(format!("it has more than {FILE_MAX} bytes")),
+    }
+}
+
 impl Subject {
     /// The scene of this name, or the file if it ends in `.toml`.
     ///
@@ -27,8 +52,7 @@ impl Subject {
         if !name.ends_with(".toml") {
             return Ok(Subject::of(scene::find(name).map_err(refused)?));
         }
-        let text = std::fs::read_to_string(name)
-            .map_err(|error| Failure::Bad(format!("{name}: {error}")))?;
+        let text = text_of(name).map_err(|why| Failure::Bad(format!("{name}: {why}")))?;
         let custom = Custom::parse(&text, name).map_err(refused)?;
         Ok(Subject::File(name.to_owned(), Box::new(custom)))
     }
