@@ -7,6 +7,7 @@ mod daemon;
 
 use daemon::program::{Ended, Running};
 use daemon::{Folder, weir};
+use rustix::process::Signal;
 
 fn sim(arguments: &[&str]) -> Ended {
     let folder = Folder::new();
@@ -28,6 +29,7 @@ const BUSY: [&str; 6] =
 /// What a run says as JSON, but for how long it took.
 fn document(seed: &str, threads: &str) -> serde_json::Value {
     let mut arguments = BUSY.to_vec();
+    // The older name of --randseed.
     arguments.extend(["--json", "--seed", seed, "--threads", threads]);
     let text = told(&arguments);
     let mut document: serde_json::Value = serde_json::from_str(&text).expect("one document");
@@ -89,6 +91,8 @@ fn the_list_names_each_scene_and_setting() {
         "dell-slob",
         "linux-outcomes",
         "suse-dd32",
+        "lustre-scsi-mq",
+        "x205ta-hdparm",
         "processes",
         "ssds",
         "queues_after",
@@ -134,6 +138,22 @@ fn a_check_tells_bounds_of_one_side_and_what_is_known_to_be_off_and_does_not_fai
     assert!(!table.contains("inf %"), "{table}");
 }
 
+#[test]
+fn what_a_source_has_and_nothing_of_ours_is_beside_is_shown_with_the_reason() {
+    let table = told(&["check", "x205ta-hdparm", "--quiet"]);
+    for line in ["hdparm -T, cached reads, MB/s", "[1] It is a copy out of the page cache"] {
+        assert!(table.contains(line), "{table}");
+    }
+    let text = told(&["check", "x205ta-hdparm", "--quiet", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&text).expect("one document");
+    let tps = document["raw"].as_array().expect("raw rows");
+    let tps = tps.iter().find(|raw| raw["what"] == "iostat mmcblk0, tps").expect("a row");
+    assert_eq!((&tps["before"], &tps["after"]), (&64.5.into(), &112.42.into()));
+    assert!(tps["why"].as_str().is_some_and(|why| why.contains("15,469")), "{tps}");
+    let rows = document["rows"].as_array().expect("rows");
+    assert!(rows.iter().all(|row| row["within"].is_null()), "no bound holds trivially: {rows:?}");
+}
+
 const HOST: &str = r#"
 about = "two kinds of processes"
 [host]
@@ -162,7 +182,7 @@ fn a_file_is_a_host_with_a_case_for_each_choice_from_its_lists_whatever_the_numb
     let file = path.to_str().expect("a path in UTF-8");
     let set = ["--set", "queue.mode=mq", "--set", "process.readers.count=3"];
     let run = |threads: &str, seed: &str| {
-        let how = ["--json", "--threads", threads, "--seed", seed];
+        let how = ["--json", "--threads", threads, "--randseed", seed];
         let text = told(&[&["run", file], &set[..], &how].concat());
         let document: serde_json::Value = serde_json::from_str(&text).expect("one document");
         document
@@ -214,9 +234,80 @@ fn what_is_wrong_with_a_file_is_told_with_its_line_and_what_is_set_with_its_boun
     assert!(none.code == Some(2) && none.stderr.contains("host.toml: "), "{}", none.stderr);
 }
 
+#[test]
+fn what_is_no_regular_file_or_is_too_long_is_refused_and_not_waited_for() {
+    let folder = Folder::new();
+    let why = |name: &str| {
+        let path = folder.near(name);
+        let Ended { code, stdout, stderr } = sim(&["run", path.to_str().expect("UTF-8")]);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{name}: {stderr}");
+        stderr
+    };
+    let (mode, fifo) =
+        (rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR, rustix::fs::FileType::Fifo);
+    rustix::fs::mknodat(rustix::fs::CWD, folder.near("pipe.toml"), fifo, mode, 0).expect("a FIFO");
+    std::os::unix::fs::symlink("/dev/zero", folder.near("zero.toml")).expect("a link");
+    std::fs::create_dir(folder.near("folder.toml")).expect("a folder");
+    for name in ["pipe.toml", "zero.toml", "folder.toml"] {
+        assert!(why(name).contains(&format!("{name}: it is not a regular file")), "{}", why(name));
+    }
+    std::fs::write(folder.near("long.toml"), "#".repeat((1 << 20) + 1)).expect("a file");
+    let long = why("long.toml");
+    assert!(long.contains("long.toml: it has more than 1048576 bytes"), "{long}");
+    let most = format!("{HOST}{}", " ".repeat((1 << 20) - HOST.len()));
+    std::fs::write(folder.near("most.toml"), most).expect("a file");
+    let file = folder.near("most.toml");
+    told(&["run", file.to_str().expect("UTF-8"), "--set", "queue.mode=mq", "--quiet"]);
+}
+
+/// Starts a command that would take long, and interrupts it once it listens to signals.
+fn interrupted(arguments: &[&str]) -> (String, serde_json::Value) {
+    let folder = Folder::new();
+    let mut command = weir(&folder);
+    command.arg("sim").args(arguments).args(["--json", "--quiet"]);
+    let mut running = Running::start(command);
+    let status = format!("/proc/{}/status", running.pid().as_raw_nonzero());
+    let listens = || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        // All three have been asked for.
+        [Signal::HUP, Signal::INT, Signal::TERM]
+            .iter()
+            .all(|signal| caught.unwrap_or(0) >> (signal.as_raw() - 1) & 1 == 1)
+    };
+    let began = std::time::Instant::now();
+    while !listens() {
+        assert!(running.is_running(), "{arguments:?} ended by itself");
+        assert!(began.elapsed() < daemon::PATIENCE, "{arguments:?} listens to no signal");
+        std::thread::yield_now();
+    }
+    running.signal(Signal::INT);
+    let Ended { code, stdout, stderr } = running.end();
+    assert_eq!(code, Some(2), "{arguments:?}\n{stdout}\n{stderr}");
+    (stderr, serde_json::from_str(&stdout).expect("one document"))
+}
+
+#[test]
+fn an_interrupted_run_check_or_hunt_prints_what_it_has_and_says_so() {
+    let folder = Folder::new();
+    let path = folder.near("host.toml");
+    std::fs::write(&path, HOST.replace("20ms", "1000s")).expect("a file");
+    let file = path.to_str().expect("UTF-8");
+    let (why, run) = interrupted(&["run", file, "--set", "queue.mode=mq"]);
+    assert!(why.contains("interrupted; the figures are partial, of 0 of 4 cases"), "{why}");
+    assert_eq!((&run["partial"], &run["rows"]), (&true.into(), &serde_json::json!([])));
+    let (why, check) = interrupted(&["check", "dell-slob", "--threads", "1"]);
+    assert!(why.contains("interrupted; the figures are partial, of "), "{why}");
+    assert_eq!(check["partial"], true);
+    let (why, hunt) = interrupted(&["fuzz", "--seconds", "3600", "--threads", "1"]);
+    assert!(why.contains("interrupted; ") && why.contains(" broke no law"), "{why}");
+    assert_eq!((&hunt["partial"], &hunt["findings"]), (&true.into(), &serde_json::json!([])));
+}
+
 /// What a fuzz of so many lives says as JSON, but for how long it took.
 fn fuzzed(lives: &str, threads: &str) -> serde_json::Value {
-    let text = told(&["fuzz", "--seed", "3", "--lives", lives, "--threads", threads, "--json"]);
+    let text = told(&["fuzz", "--randseed", "3", "--lives", lives, "--threads", threads, "--json"]);
     let mut document: serde_json::Value = serde_json::from_str(&text).expect("one document");
     assert!(document["wall_s"].as_f64().is_some_and(|wall| wall > 0.0), "{text}");
     document["wall_s"].take();
@@ -230,7 +321,7 @@ fn a_few_hundred_lives_break_no_law_and_are_the_same_by_one_and_two_threads() {
     let kinds = first["kinds"].as_object().expect("kinds");
     assert_eq!(kinds.len(), 7, "{first}");
     assert_eq!(fuzzed("300", "2"), first);
-    let text = told(&["fuzz", "--seed", "3", "--lives", "1", "--quiet"]);
+    let text = told(&["fuzz", "--randseed", "3", "--lives", "1", "--quiet"]);
     assert!(text.starts_with("1 lives (") && text.ends_with(": 0 found\n"), "{text}");
 }
 

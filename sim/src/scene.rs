@@ -16,8 +16,10 @@ mod dell;
 mod icpe24;
 mod illumos;
 mod linux;
+mod lustre;
 mod settings;
 mod suse;
+mod x205ta;
 
 pub use bound::Bound;
 pub use custom::Custom;
@@ -38,13 +40,41 @@ pub struct Scene {
     derive: fn(&[Row]) -> Vec<Row>,
     /// The source's figures, for the settings that are there by default.
     pub sources: &'static [Source],
+    /// The source's figures that nothing of ours stands beside.
+    pub raw: &'static [Raw],
     /// What is to be known beside the figures.
     pub notes: &'static [&'static str],
 }
 
 /// All scenes.
-pub const SCENES: &[&Scene] =
-    &[&illumos::SCENE, &icpe24::SCENE, &dell::SCENE, &linux::SCENE, &suse::SCENE];
+pub const SCENES: &[&Scene] = &[
+    &illumos::SCENE,
+    &icpe24::SCENE,
+    &dell::SCENE,
+    &lustre::SCENE,
+    &linux::SCENE,
+    &suse::SCENE,
+    &x205ta::SCENE,
+];
+
+/// A figure of a source, before and after a change, that is compared with nothing of ours.
+#[derive(Clone, Copy, Debug)]
+pub struct Raw {
+    /// What it is of, with its unit.
+    pub what: &'static str,
+    /// Before and after.
+    pub values: [f64; 2],
+    /// Why nothing of ours is beside it, a sentence.
+    pub why: &'static str,
+}
+
+impl Raw {
+    /// How much more it is after, percent.
+    #[must_use]
+    pub fn change_pct(&self) -> f64 {
+        (self.values[1] / self.values[0] - 1.0) * 100.0
+    }
+}
 
 /// A figure of a source.
 #[derive(Clone, Copy, Debug)]
@@ -194,17 +224,26 @@ impl Scene {
     /// # Errors
     /// A figure of the source that no row stands for.
     pub fn check(&self, rows: &[Row]) -> Result<Vec<Checked>, SceneError> {
-        let is_of =
-            |row: &Row, source: &Source| row.case == source.case && row.metric == source.metric;
         let has_row = |source: &&Source| rows.iter().any(|row| is_of(row, source));
         if let Some(Source { case, metric, .. }) = self.sources.iter().find(|one| !has_row(one)) {
             let what = format!("{}: no case gives {metric} of {case}", self.name);
             return Err(SceneError(what));
         }
+        Ok(self.beside(rows))
+    }
+
+    /// The same of some rows, whether there is one for each figure of the source or not.
+    #[must_use]
+    pub fn beside(&self, rows: &[Row]) -> Vec<Checked> {
         let of_source = |row: &Row| self.sources.iter().find(|source| is_of(row, source));
         let checked = |row: &Row| Checked { row: row.clone(), source: of_source(row).copied() };
-        Ok(rows.iter().map(checked).collect())
+        rows.iter().map(checked).collect()
     }
+}
+
+/// Whether a figure of the source is what this row is of.
+fn is_of(row: &Row, source: &Source) -> bool {
+    row.case == source.case && row.metric == source.metric
 }
 
 impl Case {

@@ -59,6 +59,40 @@ fn the_figures_of_the_oracle_test_are_within_their_bounds_but_for_three_that_are
 }
 
 #[test]
+fn both_figures_of_the_lustre_server_are_within_their_bounds() {
+    within_its_bounds("lustre-scsi-mq", 2, 0);
+}
+
+#[test]
+fn the_paths_of_a_lustre_server_differ_by_locks_alone_and_not_where_the_links_are_full() {
+    let of = |size: &str| rows("lustre-scsi-mq", &["writers=72", size], 1);
+    let mode = |rows: &[Row], mode: &str, metric: &str| {
+        let is_it = |row: &&Row| row.metric == metric && row.case.ends_with(mode);
+        rows.iter().find(is_it).expect(metric).value
+    };
+    let small = of("size_kib=4");
+    assert!(mode(&small, "mode=legacy", "lock_wait_pct") > 20.0, "{small:#?}");
+    assert_eq!(mode(&small, "mode=mq", "lock_wait_pct"), 0.0, "{small:#?}");
+    let large = of("size_kib=1024");
+    let less = value(&large, "write_latency_reduction_pct");
+    assert!(less.abs() < 1.0, "{large:#?}");
+}
+
+#[test]
+fn a_parameter_of_scsi_changes_nothing_before_an_mmc_device() {
+    within_its_bounds("x205ta-hdparm", 3, 0);
+    let rows = rows("x205ta-hdparm", &[], 1);
+    let of = |case: &str| -> Vec<(&str, f64)> {
+        let ours = rows.iter().filter(|row| row.case == case);
+        ours.map(|row| (row.metric, row.value)).collect()
+    };
+    assert!(of("use_blk_mq=0").len() == 3 && of("use_blk_mq=0") == of("use_blk_mq=1"), "{rows:?}");
+    assert_eq!(value(&rows, "buffered_gain_pct"), 0.0);
+    // What was fitted is there.
+    assert!((value(&rows, "buffered_mib_s") / 108.51 - 1.0).abs() < 0.005, "{rows:?}");
+}
+
+#[test]
 fn nothing_but_locks_is_waited_for_longer_on_the_legacy_path_of_the_oracle_test() {
     let of = |mode: &str| {
         let set = ["servers=1", "hit=6", "processes=160", "volumes=4", "paths=4", mode];
@@ -161,8 +195,8 @@ fn a_name_that_is_none_is_refused_with_those_that_are() {
     let why = scene::find("no-such").expect_err("none").to_string();
     assert_eq!(
         why,
-        "no scene \"no-such\"; there are illumos-11827, icpe24, dell-slob, linux-outcomes, \
-         suse-dd32"
+        "no scene \"no-such\"; there are illumos-11827, icpe24, dell-slob, lustre-scsi-mq, \
+         linux-outcomes, suse-dd32, x205ta-hdparm"
     );
 }
 

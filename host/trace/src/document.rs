@@ -13,7 +13,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-pub use sim::{SimChecked, SimDocument, SimKind, SimRow, SimTimes};
+pub use sim::{SimChecked, SimDocument, SimKind, SimRaw, SimRow, SimTimes};
 
 /// A saved result of any kind; its field `kind` says which.
 #[derive(Clone, Debug, PartialEq, Serialize)]

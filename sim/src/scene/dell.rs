@@ -62,10 +62,23 @@ pub(super) const SCENE: Scene = Scene {
             default: "16",
             meaning: "volumes with data",
         },
+        Setting {
+            name: "queues",
+            bounds: Bounds::Whole(1, 32),
+            default: "1",
+            meaning: "hard queues of each path and volume on the multi-queue path",
+        },
+        Setting {
+            name: "scsi_percent",
+            bounds: Bounds::Whole(0, 1000),
+            default: "100",
+            meaning: "of what sending and ending a command takes by the profile, on both paths",
+        },
     ],
     cases,
     derive,
     sources: SOURCES,
+    raw: &[],
     notes: &[
         "The document's tables were pictures: of the case with one server and 60 % hits it says \
          that the gain is very similar to that with 6 %, and of three servers it has round \
@@ -94,6 +107,8 @@ fn cases(settings: &Settings) -> Result<Vec<Case>, SceneError> {
                         processes: processes as usize,
                         paths: settings.whole("paths") as usize,
                         volumes: settings.whole("volumes") as usize,
+                        queues: settings.whole("queues") as u16,
+                        scsi_percent: settings.whole("scsi_percent"),
                     };
                     cases.push(Case {
                         name: format!(
@@ -118,6 +133,10 @@ struct Shape {
     processes: usize,
     paths: usize,
     volumes: usize,
+    /// Of each path and volume on the multi-queue path.
+    queues: u16,
+    /// Of the profile's time for sending and ending a command.
+    scsi_percent: u64,
 }
 
 /// What a SLOB process computes between two reads on average, ns, with what the database does for
@@ -125,14 +144,17 @@ struct Shape {
 const THINK: u64 = 80_500;
 
 fn host(shape: &Shape) -> HostSpec {
-    let profile = Profile::known("broadwell-2sock-4.1").expect("a profile of ours");
+    let mut profile = Profile::known("broadwell-2sock-4.1").expect("a profile of ours");
+    for price in [&mut profile.scsi.send, &mut profile.scsi.done] {
+        *price = *price * shape.scsi_percent / 100;
+    }
     let mut disk = Spec::preset("powermax-8000").expect("a disk of ours");
     let Kind::Array(array) = &mut disk.kind else { unreachable!("the preset is an array") };
     array.hit_percent = shape.hit;
     let is_mq = shape.mode == QueueMode::Mq;
     let queues = |depth| Config {
         mode: shape.mode,
-        queues: 1,
+        queues: if is_mq { shape.queues } else { 1 },
         scheduler: Some(String::from(if is_mq { "none" } else { "deadline" })),
         depth: Some(depth),
         timeout_ns: 0,

@@ -53,6 +53,7 @@ pub(super) const SCENE: Scene = Scene {
     cases,
     derive,
     sources: SOURCES,
+    raw: &[],
     notes: &[],
 };
 

@@ -46,6 +46,7 @@ pub(super) const SCENE: Scene = Scene {
     cases,
     derive,
     sources: SOURCES,
+    raw: &[],
     notes: &[
         "The issue prints response times reduced by 13, 27, 47 and 44 %. By its own rows they \
          are reduced by 13.1, 26.8, 37.7 and 34.0 %: latency_reduction_pct is computed from \

@@ -42,6 +42,7 @@ pub(super) const SCENE: Scene = Scene {
     cases,
     derive: |_| Vec::new(),
     sources: SOURCES,
+    raw: &[],
     notes: &[
         "Nothing is fitted to these rows: the disk's times and the guest's work are means of \
          recordings made beside them. Bounds are those of core/sched/tests/outcomes.rs, made \

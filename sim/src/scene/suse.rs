@@ -52,6 +52,7 @@ pub(super) const SCENE: Scene = Scene {
     cases,
     derive,
     sources: SOURCES,
+    raw: &[],
     notes: &[
         "The disk's two figures follow from the guide's two totals. That it takes one command at a \
          time was chosen because the bands hold with that, so all figures that have one are \

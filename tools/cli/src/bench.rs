@@ -23,6 +23,8 @@ use weir_trace::document::BenchDocument;
 
 pub(crate) use self::asked::{Asked, OLTP, OltpFlags};
 pub(crate) use self::flags::{JobFlags, Window};
+pub(crate) use signals::interrupted;
+
 use crate::Failure;
 use crate::output::{print, print_line};
 
@@ -120,7 +122,7 @@ impl Workload {
             return self.check();
         }
         self.save.as_deref().map_or(Ok(()), writable)?;
-        let interrupted = signals::interrupted()?;
+        let interrupted = interrupted()?;
         let commits = self.commits.commits.as_deref().map(append).transpose()?;
         let spec = RunSpec {
             command: std::env::args().map(|word| weir::target::shown(&word)).collect(),
@@ -241,7 +243,7 @@ fn carry_out(
 fn carry_out_given() -> Result<(), Failure> {
     let given = |why: String| format!("the run's document on standard input: {why}");
     let spec = RunSpec::read(std::io::stdin().lock()).map_err(given)?;
-    let interrupted = signals::interrupted()?;
+    let interrupted = interrupted()?;
     let outputs = Outputs { commits: None, quiet: true };
     let Done { conducted, document } = carry_out(spec, &interrupted, &outputs)?;
     print_line(&text_of(&document)?)?;

@@ -4,6 +4,8 @@ mod fuzz;
 pub(crate) mod subject;
 pub(crate) mod turn;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -11,9 +13,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use weir_load::Times;
 use weir_sim::Figures;
-use weir_sim::scene::{self, Case, Checked, Row, SCENES, Scene, Setting, custom};
-use weir_trace::document::{SimChecked, SimDocument, SimRow, SimTimes};
+use weir_sim::scene::{self, Case, Checked, Outcome, Raw, Row, SCENES, Scene, Setting, custom};
+use weir_trace::document::{SimChecked, SimDocument, SimRaw, SimRow, SimTimes};
 
+use crate::bench::interrupted;
 use crate::output::{print, print_line};
 use crate::{Failure, log};
 use subject::{Subject, refused};
@@ -79,7 +82,7 @@ struct Check {
 #[derive(Debug, Args)]
 struct How {
     /// What chance begins with. The same seed gives the same figures on every machine.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long = "randseed", alias = "seed", value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Cases that are simulated at once; as many as there are processors if not given. It changes
     /// no figure.
@@ -176,6 +179,8 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
 
 /// What came of a scene.
 struct Simulated {
+    /// How many cases of how many, if not all.
+    partial: Option<[usize; 2]>,
     rows: Vec<Row>,
     times: Vec<SimTimes>,
     requests: u64,
@@ -185,10 +190,22 @@ struct Simulated {
 }
 
 impl How {
-    fn simulate(&self, subject: &Subject) -> Result<Simulated, Failure> {
+    fn simulate(
+        &self,
+        subject: &Subject,
+        interrupted: &Arc<AtomicBool>,
+    ) -> Result<Simulated, Failure> {
         let cases = subject.cases(self.seed)?;
         let threads = turn::threads(self.threads, cases.len());
-        let (outcomes, took) = turn::run_all(&cases, threads, self.quiet).map_err(refused)?;
+        let interrupted = Arc::clone(interrupted);
+        let how = turn::How { threads, quiet: self.quiet, interrupted };
+        let turned = turn::run_all(cases.clone(), &how)?;
+        let (is_partial, all, took) = (turned.is_partial(), cases.len(), turned.took);
+        let made = cases.iter().zip(turned.outcomes);
+        let made: Vec<(&Case, Outcome)> =
+            made.filter_map(|(case, outcome)| Some((case, outcome?))).collect();
+        let times = made.iter().map(|(case, outcome)| times(case, &outcome.figures)).collect();
+        let outcomes: Vec<Outcome> = made.into_iter().map(|(_, outcome)| outcome).collect();
         let requests: u64 = outcomes.iter().map(|one| one.requests).sum();
         if !self.quiet {
             let name = subject.name();
@@ -197,9 +214,9 @@ impl How {
             log::say(&format!("{name}: {requests} requests in {took:.1} s, {rate:.0} a second"));
         }
         let ns = outcomes.iter().map(|one| one.ns).sum();
-        let of = cases.iter().zip(&outcomes);
-        let times = of.map(|(case, outcome)| times(case, &outcome.figures)).collect();
-        Ok(Simulated { rows: subject.rows(&outcomes), times, requests, ns, took, threads })
+        let partial = is_partial.then_some([outcomes.len(), all]);
+        let rows = subject.rows(&outcomes);
+        Ok(Simulated { partial, rows, times, requests, ns, took, threads })
     }
 
     fn document(&self, of: &Subject, simulated: &Simulated, rows: Vec<SimRow>) -> SimDocument {
@@ -216,6 +233,7 @@ impl How {
             notices: of.notes().into_iter().map(String::from).collect(),
             rows,
             times: simulated.times.clone(),
+            partial: simulated.partial.is_some(),
             ..SimDocument::default()
         }
     }
@@ -247,16 +265,29 @@ impl Run {
     fn run(&self) -> Result<(), Failure> {
         let mut subject = Subject::open(&self.scene)?;
         self.set.iter().try_for_each(|text| subject.set(text))?;
-        let simulated = self.how.simulate(&subject)?;
+        let interrupted = interrupted()?;
+        let simulated = self.how.simulate(&subject, &interrupted)?;
         if self.how.json {
             let rows = simulated.rows.iter().map(row).collect();
-            return print_line(&as_json(&self.how.document(&subject, &simulated, rows))?);
+            print_line(&as_json(&self.how.document(&subject, &simulated, rows))?)?;
+            return simulated.ended();
         }
         let mut rows = vec![["case", "metric", "value"].map(String::from)];
         rows.extend(
             simulated.rows.iter().map(|row| [row.case.clone(), row.metric.into(), told(row.value)]),
         );
-        print(&(table(&rows) + &notes(&subject)))
+        print(&(table(&rows) + &notes(&subject)))?;
+        simulated.ended()
+    }
+}
+
+impl Simulated {
+    /// Of what was broken off the figures are printed, and say nothing of the rest.
+    fn ended(&self) -> Result<(), Failure> {
+        self.partial.map_or(Ok(()), |[made, all]| {
+            let what = format!("interrupted; the figures are partial, of {made} of {all} cases");
+            Err(Failure::Bad(what))
+        })
     }
 }
 
@@ -283,16 +314,26 @@ impl Check {
             None => SCENES.to_vec(),
         };
         let (mut documents, mut text, mut off) = (Vec::new(), String::new(), 0);
+        let (interrupted, mut ended) = (interrupted()?, Ok(()));
         for scene in scenes {
             let subject = Subject::of(scene);
-            let simulated = self.how.simulate(&subject)?;
-            let checked = scene.check(&simulated.rows).map_err(refused)?;
+            let simulated = self.how.simulate(&subject, &interrupted)?;
+            ended = simulated.ended();
+            let checked = match ended {
+                Ok(()) => scene.check(&simulated.rows).map_err(refused)?,
+                Err(_) => scene.beside(&simulated.rows),
+            };
             off += checked.iter().filter(|one| one.is_off()).count();
             if self.how.json {
                 let rows = checked.iter().map(checked_row).collect();
-                documents.push(self.how.document(&subject, &simulated, rows));
+                let document = self.how.document(&subject, &simulated, rows);
+                let raw = scene.raw.iter().map(raw_row).collect();
+                documents.push(SimDocument { raw, ..document });
             } else {
                 text += &checked_as_text(scene, &notes(&subject), &checked);
+            }
+            if ended.is_err() {
+                break;
             }
         }
         match documents.len() {
@@ -301,6 +342,7 @@ impl Check {
             1 if self.scene.is_some() => print_line(&as_json(&documents[0])?)?,
             _ => print_line(&as_json(&documents)?)?,
         }
+        ended?;
         match off {
             0 => Ok(()),
             off => Err(Failure::No(format!("{off} figures are further off than their bounds"))),
@@ -342,5 +384,28 @@ fn checked_as_text(scene: &Scene, notes: &str, checked: &[Checked]) -> String {
             .into(),
         ]
     }));
-    format!("{}: {}\n{}{}\n", scene.name, scene.about, table(&rows), notes)
+    let raw = raw_as_text(scene.raw);
+    format!("{}: {}\n{}{raw}{}\n", scene.name, scene.about, table(&rows), notes)
+}
+
+fn raw_row(raw: &Raw) -> SimRaw {
+    let Raw { what, values: [before, after], why } = *raw;
+    let change_pct = raw.change_pct();
+    SimRaw { what: what.to_owned(), before, after, change_pct, why: why.to_owned() }
+}
+
+/// The source's figures that nothing of ours is beside, each with the reason under the table.
+fn raw_as_text(raw: &[Raw]) -> String {
+    if raw.is_empty() {
+        return String::new();
+    }
+    let heads = ["of the source, compared with nothing", "before", "after", "change", ""];
+    let mut rows = vec![heads.map(String::from)];
+    rows.extend(raw.iter().zip(1..).map(|(one, number)| {
+        let [before, after] = one.values.map(|value| value.to_string());
+        let change = format!("{:+.1} %", one.change_pct());
+        [one.what.into(), before, after, change, format!("[{number}]")]
+    }));
+    let reasons = raw.iter().zip(1..).map(|(one, number)| format!("[{number}] {}\n", one.why));
+    table(&rows) + &reasons.collect::<String>()
 }

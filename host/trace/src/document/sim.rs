@@ -29,8 +29,14 @@ pub struct SimDocument {
     pub notices: Vec<String>,
     /// The figures.
     pub rows: Vec<SimRow>,
+    /// The source's figures that nothing of ours stands beside, where a check was made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub raw: Vec<SimRaw>,
     /// Where the time of each case went.
     pub times: Vec<SimTimes>,
+    /// It was broken off: cases are missing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
 }
 
 /// The kind of a [`SimDocument`].
@@ -72,6 +78,22 @@ pub struct SimChecked {
     pub known_miss: Option<bool>,
     /// Whether it is not.
     pub within: Option<bool>,
+}
+
+/// A figure of the source, before and after a change, that is compared with nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SimRaw {
+    /// What it is of, with its unit.
+    pub what: String,
+    /// Before.
+    pub before: f64,
+    /// After.
+    pub after: f64,
+    /// How much more, per cent.
+    pub change_pct: f64,
+    /// Why, in a sentence.
+    pub why: String,
 }
 
 /// Where the time of a case went.

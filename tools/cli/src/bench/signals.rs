@@ -18,7 +18,7 @@ const ONE_WISH: Duration = Duration::from_secs(1);
 
 /// Becomes true with the first signal that asks for an end. One that comes later ends the process
 /// at once: a back end that hangs would be waited for.
-pub(super) fn interrupted() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn interrupted() -> Result<Arc<AtomicBool>, Failure> {
     let failed = |e: std::io::Error| Failure::Bad(format!("signals: {e}"));
     let (heard, writer) = UnixStream::pair().map_err(failed)?;
     let ignored = ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());

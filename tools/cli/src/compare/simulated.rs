@@ -1,5 +1,6 @@
 //! `weir compare --sim`: variants of a scene in virtual time, over many seeds.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
@@ -15,9 +16,9 @@ use weir_trace::document::{
 
 use super::flags::NAMES;
 use super::{Compare, command, judging};
-use crate::Failure;
 use crate::sim::subject::Subject;
 use crate::sim::turn;
+use crate::{Failure, log};
 
 /// What stands under every simulated comparison.
 const NOTICE: &str = "simulated: the intervals are over seeds, and do not say how far the model is \
@@ -57,6 +58,12 @@ impl Compare {
         // All that is asked for is looked at before anything is simulated.
         let points = points.collect::<Result<Vec<_>, Failure>>()?;
         self.outputs().try_for_each(super::output::probe)?;
+        let runs: usize = points.iter().map(|(_, _, variants)| variants.len()).sum();
+        if let Some(said) = many(runs * self.rounds as usize, points.len())
+            && !self.quiet
+        {
+            log::say(&said);
+        }
         let simulated = points.into_iter().map(|(value, subject, variants)| {
             let document = self.simulated_at(&subject, &variants, seed)?;
             Ok((value, document))
@@ -155,8 +162,11 @@ impl Compare {
             }
         }
         let threads = turn::threads(None, cases.len());
-        let ran = turn::run_all(&cases, threads, self.quiet);
-        let (outcomes, took) = ran.map_err(|why| Failure::Bad(why.to_string()))?;
+        // A signal ends a comparison at once: nothing but time is lost.
+        let how = turn::How { threads, quiet: self.quiet, interrupted: Arc::default() };
+        let turned = turn::run_all(cases.clone(), &how)?;
+        let took = turned.took;
+        let outcomes: Vec<Outcome> = turned.outcomes.into_iter().flatten().collect();
         let run = |(at, (variant, round, seed)): (usize, &(usize, u32, u64))| {
             let simulated: &Simulated = &variants[*variant];
             let document = simulated.document((&cases[at], &outcomes[at]), *seed, &started_at);
@@ -180,6 +190,15 @@ impl Compare {
             ..CompareDocument::default()
         })
     }
+}
+
+/// Of so many runs the number is told before they are made; how long they take is said of each
+/// comparison once its first run is through.
+const MANY: usize = 200;
+
+fn many(runs: usize, comparisons: usize) -> Option<String> {
+    let of = if comparisons > 1 { format!(" in {comparisons} comparisons") } else { String::new() };
+    (runs >= MANY).then(|| format!("{runs} runs are simulated{of}; --rounds says how many of each"))
 }
 
 /// Each case that the settings come to, as a variant.
@@ -309,5 +328,18 @@ impl Simulated {
             notices: vec![NOTICE.to_owned()],
             ..BenchDocument::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_runs_there_are_is_told_of_many() {
+        assert_eq!(many(199, 1), None);
+        let told = "8000 runs are simulated in 10 comparisons; --rounds says how many of each";
+        assert_eq!(many(8000, 10).as_deref(), Some(told));
+        assert!(many(200, 1).is_some_and(|told| told.starts_with("200 runs are simulated; ")));
     }
 }

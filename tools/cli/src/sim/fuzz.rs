@@ -14,6 +14,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use weir_laws::life::{Life, Lived};
 
+use crate::bench::interrupted;
 use crate::output::{print, print_line};
 use crate::sim::turn;
 use crate::{Failure, log};
@@ -39,7 +40,7 @@ pub(super) struct Fuzz {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: u64,
     /// The first seed; the others follow it. The same seed is the same life on every machine.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long = "randseed", alias = "seed", value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// So many lives, if there is time; as many as there is time for if not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -76,6 +77,8 @@ struct Seen {
     under_way: Vec<Option<(u64, Instant)>>,
     /// The seed of the next life.
     next: u64,
+    /// A signal ended it.
+    broken_off: bool,
 }
 
 #[derive(Debug)]
@@ -103,22 +106,29 @@ impl Fuzz {
     pub(super) fn run(self) -> Result<(), Failure> {
         let fuzz = Arc::new(self);
         let begun = Instant::now();
-        let seen = fuzz.hunt(begun, |seed| {
+        let interrupted = interrupted()?;
+        let live = |seed| {
             let (life, chance) = Life::of(seed);
             life.live(chance)
-        })?;
+        };
+        let seen = fuzz.hunt(begun, live, &interrupted)?;
         fuzz.print(&seen, begun.elapsed())?;
         seen.verdict()
     }
 
     /// Lives one seed after the other; what was seen.
-    fn hunt(self: &Arc<Fuzz>, begun: Instant, live: Live) -> Result<Seen, Failure> {
+    fn hunt(
+        self: &Arc<Fuzz>,
+        begun: Instant,
+        live: Live,
+        interrupted: &AtomicBool,
+    ) -> Result<Seen, Failure> {
         let threads = turn::threads(self.threads, usize::MAX);
         let last = match self.lives {
             None => u64::MAX,
             Some(lives) => self.seed.checked_add(lives).ok_or_else(|| {
                 let seed = self.seed;
-                Failure::Bad(format!("--seed {seed} and {lives} lives: past the last seed"))
+                Failure::Bad(format!("--randseed {seed} and {lives} lives: past the last seed"))
             })?,
         };
         let (under_way, next) = (vec![None; threads], self.seed);
@@ -138,7 +148,7 @@ impl Fuzz {
                     Ok(_) => {}
                 }
             }
-            self.watch(&shared, begun, last);
+            self.watch(&shared, (begun, last), interrupted);
             Ok(())
         })?;
         let seen = std::mem::take(&mut *shared.seen());
@@ -157,7 +167,7 @@ impl Fuzz {
     }
 
     /// Until all have ended; a life that does not is a finding, and the end.
-    fn watch(&self, shared: &Shared, begun: Instant, last: u64) {
+    fn watch(&self, shared: &Shared, (begun, last): (Instant, u64), interrupted: &AtomicBool) {
         let (mut told, mut found) = (begun, 0);
         loop {
             std::thread::sleep(LOOK);
@@ -172,6 +182,10 @@ impl Fuzz {
                 let found = Finding::of(*seed, what, String::new());
                 drop(seen);
                 self.end(shared, begun, found);
+            }
+            if interrupted.load(Ordering::Acquire) {
+                drop(under_way);
+                self.break_off(seen, begun);
             }
             if !self.quiet {
                 let new = seen.findings[found..].iter().map(Finding::again);
@@ -194,7 +208,17 @@ impl Fuzz {
     fn end(&self, shared: &Shared, begun: Instant, found: Finding) -> ! {
         let mut seen = shared.seen();
         seen.findings.push(found);
-        let printed = self.print(&seen, begun.elapsed());
+        self.exit(&seen, begun)
+    }
+
+    /// The end at a signal; lives that are under way are not waited for.
+    fn break_off(&self, mut seen: MutexGuard<'_, Seen>, begun: Instant) -> ! {
+        seen.broken_off = true;
+        self.exit(&seen, begun)
+    }
+
+    fn exit(&self, seen: &Seen, begun: Instant) -> ! {
+        let printed = self.print(seen, begun.elapsed());
         let verdict = printed.and_then(|()| seen.verdict());
         let code = match verdict {
             Ok(()) => 0,
@@ -236,7 +260,7 @@ impl Fuzz {
         });
         let kinds: serde_json::Map<String, Value> = kinds.collect();
         json!({"seed": self.seed, "lives": seen.lives(), "kinds": kinds, "findings": findings,
-               "wall_s": took.as_secs_f64()})
+               "partial": seen.broken_off, "wall_s": took.as_secs_f64()})
     }
 }
 
@@ -246,7 +270,7 @@ impl Finding {
     }
 
     fn again(&self) -> String {
-        format!("weir sim fuzz --seed {} --lives 1", self.seed)
+        format!("weir sim fuzz --randseed {} --lives 1", self.seed)
     }
 }
 
@@ -266,6 +290,12 @@ impl Seen {
 
     fn verdict(&self) -> Result<(), Failure> {
         match self.findings.len() {
+            0 if self.broken_off => {
+                let lives = self.lives();
+                Err(Failure::Bad(format!(
+                    "interrupted; {lives} lives were lived, and broke no law"
+                )))
+            }
             0 => Ok(()),
             1 => Err(Failure::No(String::from("1 life broke a law"))),
             found => Err(Failure::No(format!("{found} lives broke a law"))),
@@ -330,7 +360,7 @@ mod tests {
             Lived { bios: 2, ..Lived::default() }
         };
         let (fuzz, begun) = (fuzz(9), Instant::now());
-        let mut seen = fuzz.hunt(begun, live).expect("threads");
+        let mut seen = fuzz.hunt(begun, live, &AtomicBool::new(false)).expect("threads");
         seen.findings.sort_by_key(|found| found.seed);
         let told = seen.findings.iter().map(|found| (found.seed, found.what.as_str()));
         let expected = [(10, "sector 10 is gone"), (15, "sector 15 is gone")];
@@ -339,14 +369,16 @@ mod tests {
         assert_eq!(seen.lives(), 9);
         assert!(matches!(seen.verdict(), Err(Failure::No(why)) if why == "2 lives broke a law"));
         let document = fuzz.document(&seen, begun.elapsed());
-        assert_eq!(document["findings"][1]["again"], "weir sim fuzz --seed 15 --lives 1");
+        assert_eq!(document["findings"][1]["again"], "weir sim fuzz --randseed 15 --lives 1");
         let bios: u64 = seen.kinds.values().map(|(_, bios)| bios).sum();
         assert_eq!(bios, 14);
     }
 
     #[test]
     fn lives_that_break_no_law_are_counted_and_well() {
-        let seen = fuzz(3).hunt(Instant::now(), |_| Lived::default()).expect("threads");
+        let seen = fuzz(3)
+            .hunt(Instant::now(), |_| Lived::default(), &AtomicBool::new(false))
+            .expect("threads");
         assert!(seen.lives() == 3 && seen.verdict().is_ok());
     }
 }

@@ -15,6 +15,8 @@ const LINES_MAX: usize = 6;
 /// Adds what was simulated; its title.
 pub(crate) fn compose(page: &mut Page, document: &SimDocument) -> String {
     page.verdicts.extend(answer(document));
+    let partial = document.partial.then(|| String::from("It was broken off: cases are missing."));
+    page.verdicts.extend(partial.map(warning));
     page.verdicts.extend(document.notices.iter().map(|notice| warning(notice.clone())));
     page.sections.push(figures(document));
     page.sections.push(times(document));
@@ -108,7 +110,20 @@ fn figures(document: &SimDocument) -> Section {
     }
     section.charts(metrics.iter().map(|metric| chart(document, metric)));
     section.table(table(document));
+    section.table(raw(document));
     section
+}
+
+/// What the source has, and nothing of ours is beside.
+fn raw(document: &SimDocument) -> Table {
+    let head = ["of the source", "before", "after", "change", "why it is compared with nothing"];
+    let mut table = Table::new("Of the source, compared with nothing", head);
+    for one in &document.raw {
+        let [before, after] = [one.before, one.after].map(|value| value.to_string());
+        let change = format!("{:+.1} %", one.change_pct);
+        table.rows.push(vec![one.what.clone(), before, after, change, one.why.clone()]);
+    }
+    table
 }
 
 /// Every figure, with the source's beside it where there is one.
@@ -183,6 +198,10 @@ fn chart(document: &SimDocument, metric: &str) -> Option<Chart> {
         points.lines[0].sort_by(|a, b| a.0.total_cmp(&b.0));
     });
     let left_out = lines.len().saturating_sub(LINES_MAX);
+    if left_out > 0 {
+        // What the source has a figure of is what a check is read for.
+        lines.sort_by_key(|(_, points)| points.beside.is_empty());
+    }
     lines.truncate(LINES_MAX);
     let (labels, lines): (Vec<String>, Vec<Points>) = lines.into_iter().unzip();
     let shared = shared(&labels.iter().map(String::as_str).collect::<Vec<_>>());
@@ -275,6 +294,44 @@ mod tests {
         assert!(chart(&document, "latency_us").is_none(), "no such metric");
         document.rows.truncate(1);
         assert!(chart(&document, "iops").is_none(), "one value is no curve");
+    }
+
+    #[test]
+    fn the_lines_of_a_full_chart_are_first_those_that_the_source_has_a_figure_of() {
+        let mut document = SimDocument::default();
+        for kind in 1..=8 {
+            for processes in [1, 2] {
+                let case = format!("kind=k{kind} processes={processes}");
+                document.rows.push(row(&case, "iops", 5.0, (kind >= 7).then_some(5.0)));
+            }
+        }
+        let svg = chart(&document, "iops").expect("a chart").svg;
+        let has = |kind: &str| svg.contains(&format!(">{kind}<"));
+        assert_eq!(
+            [1, 4, 5, 7, 8].map(|kind| has(&format!("k{kind}"))),
+            [true, true, false, true, true]
+        );
+        let note = chart(&document, "iops").expect("a chart");
+        assert!(note.svg.contains("2 further lines") || note.caption.contains("2 further lines"));
+        // Where all have a place they keep their order.
+        document.rows.retain(|row| !["k2", "k3"].iter().any(|kind| row.case.contains(kind)));
+        let svg = chart(&document, "iops").expect("a chart").svg;
+        let at = |text: &str| svg.find(&format!(">{text}<")).unwrap_or_else(|| panic!("{text}"));
+        assert!(at("k1") < at("k7"), "{svg}");
+    }
+
+    #[test]
+    fn what_nothing_is_compared_with_is_a_table_of_its_own() {
+        let raw = weir_trace::document::SimRaw {
+            what: "tps".into(),
+            before: 64.5,
+            after: 112.42,
+            change_pct: 74.3,
+            why: "An average since boot.".into(),
+        };
+        let document = SimDocument { raw: vec![raw], ..SimDocument::default() };
+        let cells = ["tps", "64.5", "112.42", "+74.3 %", "An average since boot."];
+        assert_eq!(super::raw(&document).rows, [cells.map(String::from).to_vec()]);
     }
 
     #[test]

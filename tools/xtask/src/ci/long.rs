@@ -152,7 +152,7 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
 /// Lives of all schedulers, mappers and faults, with the assertions of a build for tests.
 fn lives_step() -> Step {
     let seconds = std::env::var("WEIR_LIVES_SECONDS").unwrap_or_else(|_| LIVES_SECONDS.to_owned());
-    let line = format!("sim fuzz --seed {LIVES_SEED} --seconds {seconds}");
+    let line = format!("sim fuzz --randseed {LIVES_SEED} --seconds {seconds}");
     Step::cargo("lives", &format!("run --bin weir -- {line}"))
 }
 
