@@ -1,12 +1,12 @@
 //! What many disks, paths and processors cost: time for each simulated request, and memory.
 //!
-//! cargo bench -p weir-sim --bench scale [-- small | disks | cores]
+//! cargo bench -p weir-sim --bench scale [-- small | disks | cores | DISKSxPATHSxPROCESSORS]
 //!
 //! One host before disks of a fixed time, each over several paths: 64 processes with 4 reads under
 //! way each. `small` has 16 disks of 4 paths and 16 processors, `disks` 1,000 disks of 64 paths,
 //! `cores` 64 processors. Wall time, building the host left out, the best of three stretches of
 //! simulated time; the most memory that the program ever had, so each is to be run alone. `disks`
-//! takes 6 GiB, and runs only if it is named.
+//! takes gigabytes, and runs only if it is named.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ use weir_queue::Config;
 use weir_sim::{Habit, Host, HostSpec, Processes, Profile, San};
 use weir_sim_disk::Spec;
 
+#[derive(Clone)]
 struct Size {
     name: &'static str,
     disks: usize,
@@ -28,6 +29,18 @@ const SIZES: [Size; 3] = [
     Size { name: "disks", disks: 1_000, paths: 64, cpus: 16 },
     Size { name: "cores", disks: 16, paths: 4, cpus: 64 },
 ];
+
+/// The size that a word names, or tells in numbers.
+fn named(word: &str) -> Size {
+    if let Some(known) = SIZES.iter().find(|size| size.name == word) {
+        return known.clone();
+    }
+    let numbers: Vec<usize> = word.split('x').filter_map(|number| number.parse().ok()).collect();
+    let [disks, paths, cpus] = numbers[..] else {
+        panic!("{word} is none of small, disks, cores and no DISKSxPATHSxPROCESSORS");
+    };
+    Size { name: "other", disks, paths, cpus }
+}
 
 fn spec(size: &Size) -> HostSpec {
     let queues = |depth| Config {
@@ -75,16 +88,13 @@ fn main() {
     let ns = if small { 1_000_000 } else { 200_000_000 };
     let chosen: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     println!("size   disks  paths  processors  build, s  us/request  most MiB  requests");
-    for size in &SIZES {
-        let is_chosen = match chosen.is_empty() {
-            true => size.disks < 1_000,
-            false => chosen.iter().any(|word| word == size.name),
-        };
-        if !is_chosen {
-            continue;
-        }
+    let chosen: Vec<&str> = match chosen.is_empty() {
+        true => vec!["small", "cores"],
+        false => chosen.iter().map(String::as_str).collect(),
+    };
+    for size in chosen.into_iter().map(named) {
         let begun = clock();
-        let mut host = Host::new(spec(size)).expect("a host within its bounds");
+        let mut host = Host::new(spec(&size)).expect("a host within its bounds");
         let built = begun.elapsed().as_secs_f64();
         let (mut best, mut ios) = (f64::INFINITY, 0);
         for _ in 0..3 {

@@ -1,6 +1,6 @@
 //! Counters with one writer each, summed when read (docs/behaviour/block-layer.md, section 11).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use weir_bio::{Nanos, Op};
 use weir_ring::gate::Inside;
@@ -255,19 +255,31 @@ impl LaneGauges {
 /// The few above, up to the next power of two, make an index of 9 bits always valid.
 const BUCKETS: usize = 512;
 
+/// Buckets that get their memory together: those of 8 powers of two.
+const STRIPE: usize = 64;
+
 /// A log-linear histogram of nanoseconds: buckets an eighth of a power of two wide, so a value is
 /// known to within 12.5 %. One writer.
-#[derive(Debug)]
+///
+/// Times of one device lie in two stripes of the eight, mostly, and those of an idle one in none: a
+/// mapped device with many paths has ten histograms for each, and memory for all buckets would be
+/// most of what a path takes.
+#[derive(Debug, Default)]
+#[repr(C)] // A line holds the sums and the way to the buckets up to 134 ms.
 pub struct Histogram {
-    counts: Box<[Counter; BUCKETS]>,
     sum: Counter,
     max: Counter,
+    stripes: [OnceLock<Box<Stripe>>; BUCKETS / STRIPE],
 }
 
-impl Default for Histogram {
-    fn default() -> Histogram {
-        let counts = Box::new([const { Counter::zero() }; BUCKETS]);
-        Histogram { counts, sum: Counter::default(), max: Counter::default() }
+/// The counts of neighbouring buckets.
+#[derive(Debug)]
+struct Stripe([Counter; STRIPE]);
+
+impl Stripe {
+    #[cold]
+    fn empty() -> Box<Stripe> {
+        Box::new(Stripe([const { Counter::zero() }; STRIPE]))
     }
 }
 
@@ -299,16 +311,19 @@ impl Histogram {
 
     #[inline]
     fn add(&self, time: &Measured, times: u64) {
-        // The mask changes nothing, and spares a check.
-        self.counts[time.bucket & (BUCKETS - 1)].add(times);
+        // The masks change nothing, and spare checks.
+        let stripe = &self.stripes[time.bucket / STRIPE & (BUCKETS / STRIPE - 1)];
+        let stripe = stripe.get_or_init(Stripe::empty);
+        stripe.0[time.bucket & (STRIPE - 1)].add(times);
         self.sum.add(time.ns.wrapping_mul(times));
         self.max.raise(time.ns);
     }
 
     /// Adds what is here to `sum`.
     pub fn add_to(&self, sum: &mut Latencies) {
-        for (mine, total) in self.counts.iter().zip(&mut sum.counts) {
-            *total += mine.read();
+        for (mine, total) in self.stripes.iter().zip(sum.counts.chunks_exact_mut(STRIPE)) {
+            let Some(mine) = mine.get() else { continue };
+            mine.0.iter().zip(total).for_each(|(mine, total)| *total += mine.read());
         }
         sum.sum_ns += self.sum.read();
         sum.max_ns = sum.max_ns.max(self.max.read());
@@ -542,6 +557,24 @@ mod tests {
         let median = read.quantile_ns(500);
         assert!((500_000..=563_000).contains(&median), "{median}");
         assert_eq!(read.quantile_ns(1000), 1_000_000);
+    }
+
+    #[test]
+    fn a_histogram_has_memory_for_the_times_that_it_has_seen() {
+        let histogram = Histogram::default();
+        let stripes = |histogram: &Histogram| {
+            histogram.stripes.iter().filter(|stripe| stripe.get().is_some()).count()
+        };
+        assert_eq!(stripes(&histogram), 0);
+        for (ns, most) in [(2_048, 1), (524_287, 1), (524_288, 2), (u64::MAX, 3), (3_000, 3)] {
+            histogram.record(ns);
+            assert_eq!(stripes(&histogram), most, "{ns}");
+        }
+        let mut read = Latencies::default();
+        histogram.add_to(&mut read);
+        let quantiles = [200, 400, 600, 800].map(|of| read.quantile_ns(of));
+        assert_eq!((read.count(), quantiles), (5, [2_303, 3_071, 524_287, 589_823]));
+        assert_eq!(read.quantile_ns(1000), u64::MAX);
     }
 
     #[test]
