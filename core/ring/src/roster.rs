@@ -7,7 +7,7 @@
 //! what is marked, round after round. To stop it *strikes* the bit, which fences, and looks once
 //! more; if it finds something it marks the thing itself.
 
-use crate::sync::{Alone, AtomicU64, Ordering, fence};
+use crate::sync::{Alone, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// The marks of one owner's things: a bit for each place, and above them a bit for each word in
 /// which one was set.
@@ -15,6 +15,8 @@ use crate::sync::{Alone, AtomicU64, Ordering, fence};
 pub struct Roster {
     /// A bit for every 64th word, and so for all if there are no more.
     news: Alone<AtomicU64>,
+    /// The last word in which one was ever set: an owner with few things looks at few words.
+    last: AtomicUsize,
     words: Box<[AtomicU64]>,
 }
 
@@ -23,7 +25,7 @@ impl Roster {
     #[must_use]
     pub fn new(places: usize) -> Roster {
         let words = (0..places.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Roster { news: Alone(AtomicU64::new(0)), words }
+        Roster { news: Alone(AtomicU64::new(0)), last: AtomicUsize::new(0), words }
     }
 
     /// Marks `place` after something of it was published, and a fence. A doorbell may follow with
@@ -43,6 +45,8 @@ impl Roster {
     fn set(&self, place: usize, bit: u64) {
         // Release: the owner that takes the mark finds what was published.
         self.words[place / 64].fetch_or(bit, Ordering::AcqRel);
+        // Before the news: who takes those finds this.
+        self.last.fetch_max(place / 64, Ordering::Relaxed);
         self.news.fetch_or(1 << (place / 64 % 64), Ordering::AcqRel);
         // For the doorbell: the marks must be seen by an owner about to sleep.
         fence(Ordering::SeqCst);
@@ -67,10 +71,11 @@ impl Roster {
     #[cold]
     fn take_news(&self, mut visit: impl FnMut(usize)) {
         let mut news = self.news.swap(0, Ordering::AcqRel);
+        let end = self.last.load(Ordering::Relaxed) + 1;
         while news != 0 {
             let first = news.trailing_zeros() as usize;
             news &= news - 1;
-            for index in (first..self.words.len()).step_by(64) {
+            for index in (first..end).step_by(64) {
                 let mut bits = self.words[index].load(Ordering::Acquire);
                 while bits != 0 {
                     visit(index * 64 + bits.trailing_zeros() as usize);
