@@ -56,6 +56,8 @@ pub struct Config {
     pub barriers: bool,
     /// Refuse writes whatever the driver can do.
     pub read_only: bool,
+    /// Whether I/O is counted in the statistics.
+    pub iostats: bool,
     /// A request is timed out after so long, ns; 0 = never.
     pub timeout_ns: u64,
     /// Cap of one request, sectors; 0 = default.
@@ -80,6 +82,7 @@ impl Default for Config {
             nomerges: 0,
             barriers: true,
             read_only: false,
+            iostats: true,
             timeout_ns: 30_000_000_000,
             max_user_sectors: 0,
             wbt_lat_us: None,

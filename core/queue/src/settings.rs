@@ -31,7 +31,7 @@ impl Settings {
     /// Those that a device begins with.
     #[must_use]
     pub fn first(config: &Config, limits: Limits, nr_requests: u16, wbt: WbtTarget) -> Settings {
-        let Config { nomerges, barriers, timeout_ns, .. } = *config;
-        Settings { limits, nomerges, barriers, nr_requests, iostats: true, timeout_ns, wbt }
+        let Config { nomerges, barriers, iostats, timeout_ns, .. } = *config;
+        Settings { limits, nomerges, barriers, nr_requests, iostats, timeout_ns, wbt }
     }
 }
