@@ -13,6 +13,7 @@ use crate::cpu::Cpu;
 use crate::driver::{SharedPort, SimDriver};
 use crate::host::{DeviceSide, DiskSide, Host, HostSide, LaneSide, Layer};
 use crate::link::Link;
+use crate::profile::SchedulerPrice;
 use crate::spec::{HostError, HostSpec, San};
 
 /// A device that is to be.
@@ -84,7 +85,7 @@ impl Host {
         let cpu_of = |queue: usize| cpus.start + (queue % vectors) * cpus.len() / vectors;
         let layer = Layer::Disk(disk);
         let plan = Plan { layer, config, driver, ports, cpu_of: &cpu_of };
-        let device = self.add_device(spec, plan)?;
+        let device = self.add_device(plan)?;
         self.devices[device].device.attach_groups(&self.groups);
         self.hosts[host].devices.push(device);
         Ok(())
@@ -117,7 +118,7 @@ impl Host {
         let (driver, ports) = (Arc::new(mapped), Vec::new());
         let cpu_of = &|_| first;
         let plan = Plan { layer: Layer::Mapped, config, driver, ports, cpu_of };
-        let device = self.add_device(spec, plan)?;
+        let device = self.add_device(plan)?;
         self.devices[device].device.attach_groups(&self.groups);
         self.hosts[host].devices.push(device);
         Ok(())
@@ -140,18 +141,31 @@ impl Host {
         let cpu_of = |queue| cpus.start + (own * queues + queue) * cpus.len() / vectors;
         let layer = Layer::Path { disk, adapter: host * san.adapters + own };
         let plan = Plan { layer, config, driver, ports, cpu_of: &cpu_of };
-        let index = self.add_device(spec, plan)?;
+        let index = self.add_device(plan)?;
         if san.path.mode == QueueMode::Sq {
+            self.has_single_paths = true;
             self.devices[index].device.listen_to_mappers(self.heard_below.of(index));
         }
         Ok(index)
     }
 
-    fn add_device(&mut self, spec: &HostSpec, plan: Plan<'_>) -> Result<usize, HostError> {
+    /// The price of this scheduler, by its profile.
+    fn price_of(&mut self, scheduler: &str) -> Arc<SchedulerPrice> {
+        if let Some(price) = self.prices.get(scheduler) {
+            return Arc::clone(price);
+        }
+        let price = self.profile.scheduler.get(scheduler).cloned().unwrap_or_default();
+        Arc::clone(self.prices.entry(scheduler.to_owned()).or_insert(Arc::new(price)))
+    }
+
+    fn add_device(&mut self, plan: Plan<'_>) -> Result<usize, HostError> {
         let Plan { layer, config, driver, ports, cpu_of } = plan;
         let (queues, is_single) = (usize::from(config.queues), config.mode == QueueMode::Sq);
+        // The figures are those of processes: what a device would count is memory that each request
+        // has to fetch, and no figure comes from it.
+        let config = Config { iostats: false, ..config };
         let device = Device::new(config, driver).map_err(|why| refused(&why))?;
-        let price = spec.profile.scheduler.get(device.scheduler()).cloned().unwrap_or_default();
+        let price = self.price_of(device.scheduler());
         let (lanes_from, index) = (self.lanes.len(), self.devices.len());
         let mut ports = ports.into_iter();
         for queue in 0..queues {

@@ -106,11 +106,6 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    /// The steps that are next.
-    pub(crate) fn work(&mut self) -> &mut Vec<Step> {
-        if self.taken.is_empty() { &mut self.steps } else { &mut self.taken }
-    }
-
     /// Puts steps before all others of the work that is under way.
     pub(crate) fn put_first(&mut self, in_interrupt: bool, steps: &[Step]) {
         let work = if in_interrupt { &mut self.taken } else { &mut self.steps };

@@ -28,23 +28,11 @@ const SHORT: u64 = 500;
 impl Host {
     /// The processor works until it has to wait for time to pass or for a lock.
     pub(crate) fn drive(&mut self, cpu: usize) {
-        loop {
-            let at = &mut self.cpus[cpu];
-            if at.running.is_some() || at.waits {
-                return;
-            }
-            if at.taken.is_empty() && at.holds == 0 && !at.interrupts.is_empty() {
-                self.take_interrupt(cpu);
-            }
-            let at = &mut self.cpus[cpu];
-            let in_interrupt = !at.taken.is_empty();
-            let Some(step) = at.work().pop() else {
-                if self.choose(cpu) {
-                    continue;
-                }
-                self.cpus[cpu].rests = true;
-                return;
-            };
+        let at = &self.cpus[cpu];
+        if at.running.is_some() || at.waits {
+            return;
+        }
+        while let Some((step, in_interrupt)) = self.next_step(cpu) {
             match step {
                 Step::Run(ns, spent) => {
                     if !self.compute(cpu, ns, spent) {
@@ -88,6 +76,26 @@ impl Host {
                 Step::Start(lane) => self.start(lane),
                 Step::Tell(lane) => self.tell(cpu, lane, in_interrupt),
                 Step::Sleep(process) => self.sleep(cpu, process),
+            }
+        }
+    }
+
+    /// The processor's next step, and whether it is one of an interrupt. `None`: it has nothing to
+    /// do.
+    #[inline]
+    fn next_step(&mut self, cpu: usize) -> Option<(Step, bool)> {
+        loop {
+            let at = &mut self.cpus[cpu];
+            if let Some(step) = at.taken.pop() {
+                return Some((step, true));
+            }
+            if at.holds == 0 && !at.interrupts.is_empty() {
+                self.take_interrupt(cpu);
+            } else if let Some(step) = at.steps.pop() {
+                return Some((step, false));
+            } else if !self.choose(cpu) {
+                self.cpus[cpu].rests = true;
+                return None;
             }
         }
     }
@@ -238,22 +246,30 @@ impl Host {
         for _ in 0..leaves {
             let (mutex, stalled) = (self.lanes[through].mutex, self.stalled(1));
             let stalled = Step::Run(stalled, Spent::Lost);
-            steps.extend([Step::Take(mutex), system(leave), stalled, Step::Free(mutex)]);
+            steps.extend_from_slice(&[
+                Step::Take(mutex),
+                system(leave),
+                stalled,
+                Step::Free(mutex),
+            ]);
         }
         if ended > 0 {
-            steps.extend([Step::Return(process), Step::Run(ended * complete, Spent::User)]);
+            steps.extend_from_slice(&[
+                Step::Return(process),
+                Step::Run(ended * complete, Spent::User),
+            ]);
         }
         if again > 0 {
-            steps.extend([system(again * submit), Step::HandIn(process)]);
+            steps.extend_from_slice(&[system(again * submit), Step::HandIn(process)]);
         } else if made > 0 {
-            steps.extend([
+            steps.extend_from_slice(&[
                 Step::Run(made * make + think, Spent::User),
                 Step::Begin(process),
                 system(syscall + made * submit),
                 Step::HandIn(process),
             ]);
         } else if ended == 0 {
-            steps.extend([system(syscall), Step::Sleep(process)]);
+            steps.extend_from_slice(&[system(syscall), Step::Sleep(process)]);
         }
         self.put_first(cpu, false, steps);
     }
@@ -275,13 +291,15 @@ impl Host {
         let enter = self.profile.shared_queue.enter;
         let mut lanes = std::mem::take(&mut self.spare.lanes);
         self.take_marked(&mut lanes);
-        for lane in lanes.drain(..) {
+        for lane in &lanes {
+            let lane = *lane;
             if self.deals && enter > 0 {
                 let mutex = self.lanes[lane].mutex;
-                steps.extend([Step::Take(mutex), system(enter), Step::Free(mutex)]);
+                steps.extend_from_slice(&[Step::Take(mutex), system(enter), Step::Free(mutex)]);
             }
             self.visit(lane, &mut steps);
         }
+        lanes.clear();
         self.spare.lanes = lanes;
         self.put_first(cpu, false, steps);
     }
@@ -316,12 +334,13 @@ impl Host {
         }
         let mut others = std::mem::take(&mut self.spare.lanes);
         self.take_marked(&mut others);
-        for other in others.drain(..) {
+        for other in &others {
             // Its own mark stood from what it has just taken.
-            if self.lanes[other].lane.has_work() {
-                self.visit(other, &mut steps);
+            if self.lanes[*other].lane.has_work() {
+                self.visit(*other, &mut steps);
             }
         }
+        others.clear();
         self.spare.lanes = others;
         self.put_first(cpu, in_interrupt, steps);
     }
@@ -346,14 +365,14 @@ impl Host {
             let queue = &self.profile.shared_queue;
             let held = queue.look + issued * queue.start;
             let stalled = Step::Run(stalled, Spent::Lost);
-            steps.extend([system(held), stalled, Step::Free(side.mutex)]);
+            steps.extend_from_slice(&[system(held), stalled, Step::Free(side.mutex)]);
         }
         let price = &device.price;
         let right = if price.lane { side.mutex } else { device.right };
         let mut section = |count: u64, sections: &[u64]| {
             for hold in (0..count).flat_map(|_| sections) {
                 let held = Step::Hold { lock: right, ns: *hold };
-                steps.extend([Step::Take(right), held, Step::Free(right)]);
+                steps.extend_from_slice(&[Step::Take(right), held, Step::Free(right)]);
                 if price.after > 0 {
                     steps.push(Step::Fetch(price.after));
                 }
@@ -394,7 +413,8 @@ impl Host {
         let mut steps = std::mem::take(&mut self.spare.steps);
         let mut tokens = std::mem::take(&mut self.spare.tokens);
         self.bell.ready().take(|token| tokens.push(token));
-        for process in tokens.drain(..) {
+        for process in &tokens {
+            let process = *process;
             let told = &mut self.processes[process];
             (told.told, told.through) = (true, lane);
             if std::mem::take(&mut told.asleep) {
@@ -406,6 +426,7 @@ impl Host {
                 }
             }
         }
+        tokens.clear();
         self.spare.tokens = tokens;
         self.put_first(cpu, in_interrupt, steps);
     }

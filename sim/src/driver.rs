@@ -105,11 +105,12 @@ impl DriverQueue for SimQueue {
 
     fn reap(&mut self, _now: Nanos, done: &mut Done) {
         let mut port = lock(&self.port);
-        for number in port.ended.drain(..) {
-            let tag = self.tags[usize::from(number)].take().expect("a command ends once");
+        for number in &port.ended {
+            let tag = self.tags[usize::from(*number)].take().expect("a command ends once");
             done.push(tag, Status::Ok);
-            self.in_flight -= 1;
         }
+        self.in_flight -= port.ended.len();
+        port.ended.clear();
     }
 
     fn in_flight(&self) -> usize {

@@ -1,5 +1,6 @@
 //! A simulated host: processors, processes, devices of the real core, and modelled disks.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +59,8 @@ pub(crate) struct DeviceSide {
     /// It has one queue with one lock.
     pub(crate) is_single: bool,
     pub(crate) lanes_from: usize,
-    pub(crate) price: SchedulerPrice,
+    /// Devices with the same scheduler have it in common.
+    pub(crate) price: Arc<SchedulerPrice>,
     /// The lock of its scheduler, where that has one for all lanes, or of its single queue.
     pub(crate) right: usize,
 }
@@ -101,6 +103,8 @@ pub struct Host {
     pub(crate) adapters: Vec<usize>,
     pub(crate) disks: Vec<DiskSide>,
     pub(crate) devices: Vec<DeviceSide>,
+    /// What schedulers cost, by name, as far as there are devices with them.
+    pub(crate) prices: BTreeMap<String, Arc<SchedulerPrice>>,
     pub(crate) lanes: Vec<LaneSide>,
     /// The lane at each place of the bell's roster.
     pub(crate) places: Vec<usize>,
@@ -110,6 +114,8 @@ pub struct Host {
     pub(crate) deals: bool,
     /// The devices that processes use have one queue with one lock.
     pub(crate) is_single: bool,
+    /// There are paths with one queue with one lock.
+    pub(crate) has_single_paths: bool,
     pub(crate) heard_below: Arc<HeardBelow>,
     pub(crate) prng: Prng,
     pub(crate) groups: Arc<Groups>,
@@ -153,12 +159,14 @@ impl Host {
             adapters: Vec::new(),
             disks: Vec::new(),
             devices: Vec::new(),
+            prices: BTreeMap::new(),
             lanes: Vec::new(),
             places: Vec::new(),
             processes: Vec::new(),
             bell,
             is_single: spec.config.mode == QueueMode::Sq,
             deals: spec.config.spread == Spread::RoundRobin,
+            has_single_paths: false,
             heard_below: Arc::default(),
             prng: Prng::new(spec.seed),
             spare: Spare::default(),
@@ -449,13 +457,14 @@ impl Host {
         let now = self.agenda.now();
         let Process { returned, tally, kind, .. } = &mut self.processes[process];
         let parts = &mut self.kinds[*kind].1;
-        for one in returned.drain(..) {
+        for one in &*returned {
             let latency = now.since(one.begun);
             self.ios += 1;
             self.latency += latency;
-            tally.count(&one, latency);
-            parts.count(&one, latency);
+            tally.count(one, latency);
+            parts.count(one, latency);
         }
+        returned.clear();
         self.processes[process].back_at = now;
         self.look_for_end(process);
     }

@@ -266,23 +266,33 @@ impl Process {
     /// `sink` has the listener to what happens at a device.
     pub(crate) fn hand_in<S: Sink>(&mut self, now: Nanos, sink: impl Fn(usize) -> S) {
         let mut used = std::mem::take(&mut self.used);
-        for (device, bio) in std::mem::take(&mut self.held) {
-            self.give(device, bio, now, sink(device));
-            used.push(device);
+        // Lists are kept for their memory.
+        if !self.held.is_empty() {
+            // What a device has no place for again is held anew.
+            for (device, bio) in std::mem::take(&mut self.held) {
+                self.give(device, bio, now, sink(device));
+                used.push(device);
+            }
         }
-        for made in std::mem::take(&mut self.made) {
+        let mut made = std::mem::take(&mut self.made);
+        for one in &made {
             let device = self.next;
-            self.next = (device + 1) % self.submitters.len();
-            let bio = self.bio(made);
+            self.next = if device + 1 < self.submitters.len() { device + 1 } else { 0 };
+            let bio = self.bio(*one);
             self.give(device, bio, now, sink(device));
             self.handed_in += 1;
             used.push(device);
         }
-        used.sort_unstable();
-        used.dedup();
-        for device in used.drain(..) {
-            self.submitters[device].flush_plug_telling(now, sink(device));
+        made.clear();
+        self.made = made;
+        if used.len() > 1 {
+            used.sort_unstable();
+            used.dedup();
         }
+        for device in &used {
+            self.submitters[*device].flush_plug_telling(now, sink(*device));
+        }
+        used.clear();
         self.used = used;
     }
 

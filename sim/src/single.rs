@@ -48,6 +48,9 @@ impl Host {
 
     /// What a mapper did at its paths in the call before.
     pub(crate) fn price_below(&mut self, steps: &mut Vec<Step>) {
+        if !self.has_single_paths {
+            return;
+        }
         let mut holds = std::mem::take(&mut self.spare.holds);
         self.heard_below.take(&mut holds);
         self.price_holds(&holds, steps);
