@@ -195,7 +195,9 @@ fn test(workspace: &Workspace) -> Vec<Step> {
     let steps = steps.map(|step| step.with("WEIR_TEST_PROGRAMS", "installed".to_owned()));
     let planted = format!("run --package weir-xtask -- planted --of {PLANTED}");
     let planted = Step::cargo("planted bugs", &planted);
-    steps.into_iter().chain([planted, changed_decisions(&workspace.root)]).collect()
+    let alike = "run --package weir-xtask -- alike";
+    let alike = Step::cargo("debug and release simulate alike", alike);
+    steps.into_iter().chain([planted, alike, changed_decisions(&workspace.root)]).collect()
 }
 
 /// Mutations of those decisions of the schedulers that the last commit changed, or the tree since.
@@ -387,7 +389,9 @@ mod tests {
         let ignored = "test --workspace --no-fail-fast --test nbd_clients -- --ignored";
         assert_eq!(found[..2], ["test --workspace --no-fail-fast", ignored]);
         assert!(found[2].starts_with("run --package weir-xtask -- planted --of "), "{found:?}");
-        assert_eq!(found[3..], ["skipped: git knows no commit before this one"]);
+        let last =
+            ["run --package weir-xtask -- alike", "skipped: git knows no commit before this one"];
+        assert_eq!(found[3..], last);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Repository chores: `cargo xtask tidy`, `tunables`, `mutants`, `planted` and `ci STEP`.
+//! Repository chores: `cargo xtask tidy`, `tunables`, `mutants`, `planted`, `alike` and `ci
+//! STEP`.
 //!
 //! This is not part of the product and uses no other room, so that it still builds when they do
 //! not. The limits it holds come from the room table and the house style; CONTRIBUTING.md says
@@ -6,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alike;
 mod ci;
 mod files;
 mod mutants;
@@ -44,6 +46,8 @@ enum Chore {
         #[command(flatten)]
         settings: planted::Settings,
     },
+    /// Tell whether the simulator does the same with debug assertions and as it is released.
+    Alike,
     /// Run one stage of continuous integration.
     Ci {
         /// Which stage.
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
         Chore::Tunables => tunables::run(&workspace),
         Chore::Mutants { settings } => mutants::run(&workspace, &settings),
         Chore::Planted { settings } => planted::run(&workspace, &settings),
+        Chore::Alike => alike::run(&workspace),
         Chore::Ci { stage, choice } => ci::run(&workspace, stage, &choice),
     });
     match answer {
