@@ -14,7 +14,7 @@ mod own;
 mod recover;
 mod talk;
 
-pub(crate) use channel::Channel;
+pub(crate) use channel::{Announced, Channel, Entered};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -110,6 +110,11 @@ pub(crate) struct Carrier {
     port: Box<dyn Port>,
     slots: Box<[Slot]>,
     seats: Vec<Option<Seat>>,
+    /// Seats that were left.
+    free_seats: Vec<u16>,
+    /// Seats for whose units the error handler is at work: as a rule none, which a submit must not
+    /// look through all seats to know.
+    climbs: u32,
     ends: Ends,
     /// Commands that are to be sent again, oldest first.
     kept: VecDeque<Kept>,
@@ -144,6 +149,8 @@ impl Carrier {
             port,
             slots,
             seats: Vec::new(),
+            free_seats: Vec::new(),
+            climbs: 0,
             ends: Ends::default(),
             kept: VecDeque::new(),
             starved: VecDeque::new(),
@@ -163,11 +170,11 @@ impl Carrier {
 
     /// A seat for a lane of a unit.
     pub(crate) fn seat(&mut self, unit: &Arc<UnitShared>, counters: Arc<Counters>) -> u16 {
-        let free = self.seats.iter().position(Option::is_none).unwrap_or(self.seats.len());
-        if free == self.seats.len() {
+        let seat = self.free_seats.pop().unwrap_or_else(|| {
             self.seats.push(None);
-        }
-        self.seats[free] = Some(Seat {
+            (self.seats.len() - 1) as u16
+        });
+        self.seats[usize::from(seat)] = Some(Seat {
             unit: Arc::clone(unit),
             counters,
             inbox: Inbox::default(),
@@ -177,13 +184,15 @@ impl Carrier {
             starved: false,
             lost: false,
         });
-        free as u16
+        seat
     }
 
     /// The lane is gone. It has no command any more.
     pub(crate) fn leave(&mut self, seat: u16, wakes: &mut Wakes) {
         if let Some(place) = self.seats[usize::from(seat)].take() {
             place.talk.hand_over(&place.unit.port);
+            self.climbs -= u32::from(place.climb.is_some());
+            self.free_seats.push(seat);
         }
         self.talks_waiting.retain(|other| *other != seat);
         self.next_talk();
@@ -210,11 +219,11 @@ impl Carrier {
     /// Whether the lane may send commands of requests: the error handler is not at work on its unit
     /// or on what it shares with others.
     pub(crate) fn admits(&self, seat: u16) -> bool {
-        let climbs = |seat: &Option<Seat>| seat.as_ref().is_some_and(|seat| seat.climb.is_some());
-        if !self.seats.iter().any(climbs) {
+        if self.climbs == 0 {
             return true;
         }
-        !climbs(&self.seats[usize::from(seat)]) && !self.is_held()
+        let climbs = |seat: &Seat| seat.climb.is_some();
+        !self.seats[usize::from(seat)].as_ref().is_some_and(climbs) && !self.is_held()
     }
 
     /// Sends the command of a slot, whose memory it takes.

@@ -49,15 +49,16 @@ impl Unit {
         Unit::of_facts(host, facts, options)
     }
 
-    /// Opens a logical unit that was identified.
+    /// Opens a logical unit that was identified. Paths to one unit may share what was found out.
     ///
     /// # Errors
     /// Its limits contradict themselves.
     pub fn of_facts(
         host: &Arc<Host>,
-        facts: Facts,
+        facts: impl Into<Arc<Facts>>,
         options: UnitOptions,
     ) -> Result<Unit, DriverError> {
+        let facts = facts.into();
         let limits = limits(&facts.disk_limits(), host.adapter(), options.read_only);
         let limits = limits.validate().map_err(|why| DriverError {
             what: format!("{}: LUN {}: {why}", host.name(), facts.lun),
@@ -245,8 +246,8 @@ impl Driver for Unit {
     fn open(&self, index: u16, _depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let counters = self.shared.new_counters();
         let channel = &self.host.channels[usize::from(index)];
-        let (seat, event) = channel.enter(&self.shared, Arc::clone(&counters))?;
-        Ok(Box::new(UnitQueue::new(&self.host, &self.shared, index, seat, counters, event)))
+        let entered = channel.enter(&self.shared, Arc::clone(&counters))?;
+        Ok(Box::new(UnitQueue::new(&self.host, &self.shared, index, entered, counters)))
     }
 
     fn target_port(&self) -> Option<Arc<dyn TargetPort>> {

@@ -1,6 +1,6 @@
 //! A lane: one hardware queue of a logical unit.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use weir_bio::{Data, Nanos, Op, Status};
 use weir_proto_scsi::limits::DiskLimits;
 use weir_queue::{Batch, Cancel, Done, DriverQueue, Request, Tag, Wake};
 
-use crate::carrier::{Channel, Reaper, Wakes};
+use crate::carrier::{Announced, Channel, Entered, Reaper, Wakes};
 use crate::counters::Counters;
 use crate::host::Host;
 use crate::inbox::Remembered;
@@ -24,7 +24,7 @@ pub(crate) struct UnitQueue {
     unit: Arc<UnitShared>,
     index: u16,
     seat: u16,
-    event: Option<OwnedFd>,
+    announced: Announced,
     counters: Arc<Counters>,
     limits: DiskLimits,
     version: u64,
@@ -54,16 +54,16 @@ impl UnitQueue {
         host: &Arc<Host>,
         unit: &Arc<UnitShared>,
         index: u16,
-        seat: u16,
+        entered: Entered,
         counters: Arc<Counters>,
-        event: Option<OwnedFd>,
     ) -> UnitQueue {
+        let Entered { seat, announced } = entered;
         UnitQueue {
             host: Arc::clone(host),
             unit: Arc::clone(unit),
             index,
             seat,
-            event,
+            announced,
             counters,
             version: unit.version(),
             limits: unit.disk_limits(),
@@ -307,7 +307,14 @@ impl DriverQueue for UnitQueue {
     }
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.event.as_ref().map(AsFd::as_fd)
+        match &self.announced {
+            Announced::Event(event) => Some(event.as_fd()),
+            Announced::Turned | Announced::Nothing => None,
+        }
+    }
+
+    fn announces(&self) -> bool {
+        !matches!(self.announced, Announced::Nothing)
     }
 
     fn in_flight(&self) -> usize {

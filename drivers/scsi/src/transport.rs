@@ -276,6 +276,13 @@ pub trait Port: Send {
         None
     }
 
+    /// Whether lanes are turned when there is something to reap: by its event, or because its owner
+    /// turns them, as a simulator does. Without that a lane that has commands is turned in every
+    /// round. The answer never changes.
+    fn announces(&self) -> bool {
+        self.event_fd().is_some()
+    }
+
     /// Sentences for the log since last asked, such as that a connection was lost and why.
     fn notices(&mut self, tell: &mut dyn FnMut(String)) {
         let _ = tell;

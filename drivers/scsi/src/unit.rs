@@ -123,7 +123,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl UnitShared {
-    pub(crate) fn new(host: &Arc<HostShared>, facts: Facts) -> Arc<UnitShared> {
+    pub(crate) fn new(host: &Arc<HostShared>, facts: Arc<Facts>) -> Arc<UnitShared> {
         let options = &host.options;
         let most = host.tags.depth() - host.tags.reserved();
         let depth = host.adapter.cmd_per_lun.clamp(1, most);
@@ -149,7 +149,7 @@ impl UnitShared {
             timeout_ns: AtomicU64::new(30 * SECOND),
             eh_timeout_ns: AtomicU64::new(options.eh_timeout_ns),
             port: PortView::new(facts.access),
-            facts: Mutex::new(Arc::new(facts)),
+            facts: Mutex::new(facts),
             version: AtomicU64::new(0),
             counters: Mutex::default(),
             told: Mutex::default(),

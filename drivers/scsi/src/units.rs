@@ -20,7 +20,10 @@ impl Units {
     /// A unit is opened.
     pub(crate) fn join(&self, unit: &Arc<UnitShared>) {
         let mut units = self.lock();
-        units.retain(|unit| unit.strong_count() > 0);
+        if units.len() == units.capacity() {
+            // Only then, so that a host of many units is not looked through for each of them.
+            units.retain(|unit| unit.strong_count() > 0);
+        }
         units.push(Arc::downgrade(unit));
     }
 

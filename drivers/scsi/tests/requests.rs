@@ -170,3 +170,18 @@ fn the_port_is_closed_with_the_last_lane() {
     drop(bench);
     assert_eq!(script.state().open, 0);
 }
+
+#[test]
+fn a_lane_whose_port_announces_nothing_looks_in_every_round_and_one_that_is_turned_does_not() {
+    for turned in [false, true] {
+        let script = Script::new(adapter());
+        script.state().turned = turned;
+        script.reply(|_| Reply::Never);
+        let mut bench = Bench::new(&script);
+        bench.submit(0, read(0));
+        bench.settle();
+        assert_eq!(script.state().held(), 1);
+        assert_eq!(bench.homes[0].wants_turn(bench.now), !turned);
+        bench.end();
+    }
+}

@@ -20,6 +20,22 @@ pub(crate) struct Channel {
     carrier: Mutex<Option<Box<Carrier>>>,
 }
 
+/// How a lane learns that its port has something for it.
+pub(crate) enum Announced {
+    /// By this event.
+    Event(OwnedFd),
+    /// The port's owner has the lane turned.
+    Turned,
+    /// Not at all: it looks in every round.
+    Nothing,
+}
+
+/// What a lane has of its port.
+pub(crate) struct Entered {
+    pub(crate) seat: u16,
+    pub(crate) announced: Announced,
+}
+
 /// The port's lock, held.
 pub(crate) struct Turn<'a> {
     carrier: MutexGuard<'a, Option<Box<Carrier>>>,
@@ -58,12 +74,12 @@ impl Channel {
         turn
     }
 
-    /// A seat for a lane of `unit`, and a descriptor of the port's event.
+    /// A seat for a lane of `unit`, and how it learns of ends.
     pub(crate) fn enter(
         &self,
         unit: &Arc<UnitShared>,
         counters: Arc<Counters>,
-    ) -> Result<(u16, Option<OwnedFd>), DriverError> {
+    ) -> Result<Entered, DriverError> {
         let mut carrier = self.lock();
         if carrier.is_none() {
             let port = self.host.transport.open(self.index)?;
@@ -73,7 +89,14 @@ impl Channel {
         let open = carrier.as_mut().expect("it was opened");
         let event = open.port().event_fd().map(|event| event.try_clone_to_owned()).transpose();
         match event {
-            Ok(event) => Ok((open.seat(unit, counters), event)),
+            Ok(event) => {
+                let announced = match event {
+                    Some(event) => Announced::Event(event),
+                    None if open.port().announces() => Announced::Turned,
+                    None => Announced::Nothing,
+                };
+                Ok(Entered { seat: open.seat(unit, counters), announced })
+            }
             Err(source) => {
                 if !open.is_used() {
                     *carrier = None;

@@ -179,6 +179,7 @@ impl Carrier {
         }
         let ladder = Escalation::new(level, deadline, now);
         place.climb = Some(Climb { ladder, awaited: 0, worst: ManagementAnswer::Complete });
+        self.climbs += 1;
         self.act(seat, ladder.begin(), wakes);
     }
 
@@ -324,18 +325,23 @@ impl Carrier {
         self.act(seat, act, wakes);
     }
 
+    /// The error handler is through with a unit, for better or worse.
+    fn stop_climb(&mut self, seat: u16) -> &mut Seat {
+        let stopped = self.seat_mut(seat).climb.take();
+        self.climbs -= u32::from(stopped.is_some());
+        self.seat_mut(seat)
+    }
+
     /// The unit is well again, or its commands are the transport's to end.
     fn end_climb(&mut self, seat: u16, wakes: &mut Wakes) {
-        let place = self.seat_mut(seat);
-        place.climb = None;
+        let place = self.stop_climb(seat);
         place.unit.tell("answers again");
         self.seats.iter().flatten().for_each(|seat| wakes.add(seat));
     }
 
     /// Nothing has helped.
     fn give_up(&mut self, seat: u16, wakes: &mut Wakes) {
-        let place = self.seat_mut(seat);
-        place.climb = None;
+        let place = self.stop_climb(seat);
         place.lost = true;
         place.unit.set_state(UnitState::Offline, "no reset has helped");
         self.seats.iter().flatten().for_each(|seat| wakes.add(seat));

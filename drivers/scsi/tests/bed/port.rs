@@ -124,6 +124,8 @@ pub struct State {
     pub open: usize,
     /// Ports have an event, so that lanes are turned for a reason only.
     pub announced: bool,
+    /// Ports have none, and the test turns lanes when there is something for them.
+    pub turned: bool,
     /// Most commands at once, on all ports.
     pub peak: usize,
     /// The next conversation tells that it has begun, and waits.
@@ -191,6 +193,7 @@ impl Script {
             events: Vec::new(),
             open: 0,
             announced: false,
+            turned: false,
             peak: 0,
             hold: None,
         })))
@@ -377,6 +380,10 @@ impl Port for ScriptPort {
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.event.as_ref().map(|(event, _)| event.as_fd())
+    }
+
+    fn announces(&self) -> bool {
+        self.event.is_some() || self.script.state().turned
     }
 
     fn outage_until(&self) -> Option<Nanos> {
