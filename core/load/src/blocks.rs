@@ -34,6 +34,7 @@ pub struct Blocks {
     /// Whether a block that this job did not write must hold one all the same: jobs that only
     /// read look for what an earlier job wrote.
     foreign: bool,
+    reads_back: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,12 +85,13 @@ impl Blocks {
             free: Vec::new(),
             reading: None,
             foreign: job.directions() == [0],
+            reads_back: job.read_back,
         })
     }
 
     /// Begins reading back all that was written; false when that is nothing.
     pub fn read_back(&mut self) -> bool {
-        let any = self.generations.iter().any(|generation| *generation > 0);
+        let any = self.reads_back && self.generations.iter().any(|generation| *generation > 0);
         self.reading = any.then_some(0);
         any
     }

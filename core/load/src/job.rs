@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use weir_bio::{IoPrio, SECTOR};
 
+use crate::order::{Batching, Strides, Thinking};
 use crate::place::Distribution;
 use crate::quantity::Amount;
 use crate::sizes::Sizes;
@@ -17,6 +18,8 @@ pub(crate) const RUNTIME_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 pub(crate) const DEPTH: RangeInclusive<u64> = 1..=4096;
 /// Clones that a job may have.
 pub(crate) const CLONES: RangeInclusive<u64> = 1..=256;
+/// How often a job may do what it does.
+pub(crate) const LOOPS: RangeInclusive<u64> = 1..=4_294_967_295;
 /// I/Os a second that a rate may name.
 pub(crate) const RATE: RangeInclusive<u64> = 0..=100_000_000;
 
@@ -44,10 +47,25 @@ pub enum Direction {
     Mixed,
     /// Discards only.
     Trim,
+    /// Discards, each followed by a write of the same blocks when it has ended.
+    TrimWrite,
 }
 
 /// Something for each direction: reads, writes, trims.
 pub type ByDirection<T> = [T; 3];
+
+impl Verify {
+    /// As its option has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Verify::Crc32c => "crc32c",
+            Verify::Pattern => "pattern",
+            Verify::Md5 => "md5",
+            Verify::Sha256 => "sha256",
+        }
+    }
+}
 
 /// How the times of a rate are spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +86,10 @@ pub enum Verify {
     Crc32c,
     /// Its place, its generation, and bytes that follow from the two: each is compared.
     Pattern,
+    /// As the first, with an MD5 over all.
+    Md5,
+    /// With a SHA-256.
+    Sha256,
 }
 
 /// A job. Sizes are bytes, times nanoseconds.
@@ -85,6 +107,16 @@ pub struct Job {
     pub access: Access,
     /// How random places are spread.
     pub distribution: Distribution,
+    /// Whether each random place comes once before any comes again, where all are alike.
+    pub map: bool,
+    /// What random places are multiples of; `None`: the smallest I/O.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub align: Option<u64>,
+    /// Bytes left out after each sequential I/O; below 0 it goes backwards.
+    pub step: i64,
+    /// The parts of the range that it goes through; `None`: all of it is one.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub strides: Option<Strides>,
     /// Its direction.
     pub direction: Direction,
     /// Reads in 100, where the direction is mixed.
@@ -96,8 +128,17 @@ pub struct Job {
     /// Length of the range; `None`: to the end of the target.
     #[serde(deserialize_with = "Option::deserialize")]
     pub size: Option<Amount>,
+    /// Bytes that it moves; `None`: as many as the range has.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub io_size: Option<Amount>,
+    /// How often it does that, at least once.
+    pub loops: u32,
+    /// How much later the range of each clone begins than that of the clone before it.
+    pub offset_increment: Amount,
     /// I/Os kept under way by each clone.
     pub depth: u16,
+    /// How these are begun and taken.
+    pub batching: Batching,
     /// Clones of this job, each a context of its own with a seed of its own.
     pub clones: u16,
     /// Whether each clone has an equal part of the range to itself.
@@ -109,12 +150,14 @@ pub struct Job {
     pub time_based: bool,
     /// How long it runs before it is measured.
     pub ramp_ns: u64,
+    /// How long each clone waits before it begins: at least and at most.
+    pub start_delay_ns: [u64; 2],
     /// I/Os a second that are begun at most, by direction; 0: as many as can be.
     pub rate: ByDirection<u32>,
     /// How these are spread in time.
     pub arrival: Arrival,
-    /// Pause after each I/O, before the next.
-    pub think_ns: u64,
+    /// Its pauses.
+    pub thinking: Thinking,
     /// A flush after so many writes; 0: never.
     pub flush_every: u32,
     /// Seed of everything random.
@@ -125,6 +168,14 @@ pub struct Job {
     /// The content of written blocks, which reads check.
     #[serde(deserialize_with = "Option::deserialize")]
     pub verify: Option<Verify>,
+    /// Whether what it has written is read back at its end, if it verifies.
+    pub read_back: bool,
+    /// Whether its target is to be read and written through the page cache, or past it; `None`: as
+    /// the target says.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub buffered: Option<bool>,
+    /// Whether a write ends when it is durable.
+    pub durable: bool,
     /// Whether writes are async, as those of a page cache are.
     pub background: bool,
     /// Whether its reads are to come from the page cache, where the target has one.
@@ -138,24 +189,36 @@ impl Default for Job {
             target: None,
             access: Access::Sequential,
             distribution: Distribution::Uniform,
+            map: false,
+            align: None,
+            step: 0,
+            strides: None,
             direction: Direction::Read,
             read_percent: 50,
             sizes: Default::default(),
             offset: Amount::Bytes(0),
             size: None,
+            io_size: None,
+            loops: 1,
+            offset_increment: Amount::Bytes(0),
             depth: 1,
+            batching: Batching::default(),
             clones: 1,
             parted: false,
             runtime_ns: None,
             time_based: false,
             ramp_ns: 0,
+            start_delay_ns: [0; 2],
             rate: [0; 3],
             arrival: Arrival::Even,
-            think_ns: 0,
+            thinking: Thinking::default(),
             flush_every: 0,
             seed: 1,
             ioprio: IoPrio::NONE,
             verify: None,
+            read_back: true,
+            buffered: None,
+            durable: false,
             background: false,
             cached: false,
         }
@@ -240,7 +303,12 @@ impl Job {
     /// # Errors
     /// The job, and the figure with its value and its bound.
     pub fn check(&self) -> Result<(), JobError> {
-        let amounts = [("offset", Some(self.offset)), ("size", self.size)];
+        let amounts = [
+            ("offset", Some(self.offset)),
+            ("size", self.size),
+            ("io_size", self.io_size),
+            ("offset_increment", Some(self.offset_increment)),
+        ];
         let percents = amounts.into_iter().filter_map(|(name, amount)| match amount? {
             Amount::Percent(percent) => Some((name, u64::from(percent), 1..=100)),
             Amount::Bytes(bytes) => Some((name, bytes, 0..=i64::MAX as u64)),
@@ -252,6 +320,10 @@ impl Job {
             ("clones", u64::from(self.clones), CLONES),
             ("read_percent", u64::from(self.read_percent), 0..=100),
             ("ramp_ns", self.ramp_ns, 0..=RUNTIME_MAX),
+            ("loops", u64::from(self.loops), LOOPS),
+            ("thinking.ns", self.thinking.ns, 0..=RUNTIME_MAX),
+            ("thinking.io_ns", self.thinking.io_ns, 0..=RUNTIME_MAX),
+            ("start_delay_ns", self.start_delay_ns[1], self.start_delay_ns[0]..=RUNTIME_MAX),
         ];
         let all = bounded.into_iter().chain(percents).chain(runtime).chain(rates);
         for (name, value, bounds) in all {
@@ -272,14 +344,49 @@ impl Job {
             Direction::Write => &[1],
             Direction::Mixed => &[0, 1],
             Direction::Trim => &[2],
+            Direction::TrimWrite => &[2, 1],
         }
+    }
+
+    /// Those of them that have places of their own.
+    #[must_use]
+    pub fn placed(&self) -> &'static [usize] {
+        match self.direction {
+            // What was trimmed is written.
+            Direction::TrimWrite => &[2],
+            _ => self.directions(),
+        }
+    }
+
+    /// Whether each random place comes once before any comes again.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.map
+            && self.access == Access::Random
+            && self.distribution == Distribution::Uniform
+            && self.strides.is_none()
+    }
+
+    /// I/Os that each clone ever has under way.
+    #[must_use]
+    pub fn depth_in_use(&self) -> u16 {
+        let Thinking { ns, ios, io_ns, from_issue } = self.thinking;
+        let waits = ns > 0 && io_ns == 0 && !from_issue;
+        let ios = u16::try_from(ios.max(1)).unwrap_or(u16::MAX);
+        if waits { self.depth.min(ios) } else { self.depth }
     }
 
     /// The largest I/O with memory behind it, bytes; 0 if there is none.
     #[must_use]
     pub fn buffer_bytes(&self) -> u64 {
-        let with_data = self.directions().iter().filter(|direction| **direction < 2);
-        with_data.map(|direction| self.sizes[*direction].most()).max().unwrap_or(0)
+        self.sizes_with_data().map(Sizes::most).max().unwrap_or(0)
+    }
+
+    /// Sizes of the I/Os with memory behind them, by direction.
+    pub fn sizes_with_data(&self) -> impl Iterator<Item = &Sizes> + Clone {
+        let carries =
+            |direction: &&usize| **direction < 2 || self.direction == Direction::TrimWrite;
+        self.placed().iter().filter(carries).map(|direction| &self.sizes[*direction])
     }
 
     /// Its range of such a target, checked.
@@ -291,12 +398,13 @@ impl Job {
         let Ground { bytes: whole, block, read_only } = ground;
         let error = |text: String| Err(JobError(text));
         let (mut largest, mut grain) = (0, block);
-        for direction in self.directions() {
+        for direction in self.placed() {
             let sizes = &self.sizes[*direction];
             sizes.check(block).map_err(JobError)?;
             largest = largest.max(sizes.most());
             grain = grain.max(sizes.least());
         }
+        self.check_places(block, largest).map_err(JobError)?;
         let offset = self.offset.of(whole, grain);
         if !offset.is_multiple_of(SECTOR) {
             return error(format!("offset={offset} is not a multiple of {SECTOR}"));
@@ -325,6 +433,7 @@ impl Job {
         if read_only && self.direction != Direction::Read {
             return error(format!("rw={} on a read-only target", self.rw()));
         }
+        self.check_last(ground, Range { offset, bytes }, grain)?;
         if self.is_parted() {
             let part = bytes / u64::from(self.clones.max(1)) / grain * grain;
             if part < largest {
@@ -337,6 +446,90 @@ impl Job {
         Ok(Range { offset, bytes })
     }
 
+    /// Places that a device with such a block can do.
+    fn check_places(&self, block: u64, largest: u64) -> Result<(), String> {
+        let unit = block.max(SECTOR);
+        let uneven = |name: &str, value: u64| match value.is_multiple_of(unit) {
+            true => Ok(()),
+            false => Err(format!("{name}={value} is not a multiple of {unit}")),
+        };
+        uneven("rw step", self.step.unsigned_abs())?;
+        if let Some(align) = self.align {
+            uneven("blockalign", align)?;
+            if self.is_mapped() {
+                return Err(format!(
+                    "blockalign={align} with a random map: norandommap does without"
+                ));
+            }
+        }
+        let Some(Strides { bytes, range, skip }) = self.strides else { return Ok(()) };
+        uneven("zonerange", range)?;
+        uneven("zoneskip", skip)?;
+        if bytes == 0 || range < largest {
+            return Err(format!(
+                "zonesize={bytes} and zonerange={range} are below an I/O of bs={largest}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// That the range of the last clone is on the target.
+    fn check_last(&self, ground: Ground, first: Range, grain: u64) -> Result<(), JobError> {
+        let Ground { bytes: whole, block, .. } = ground;
+        let step = self.offset_increment.of(whole, grain);
+        if step == 0 {
+            return Ok(());
+        }
+        if !step.is_multiple_of(block.max(SECTOR)) {
+            let unit = block.max(SECTOR);
+            return Err(JobError(format!("offset_increment={step} is not a multiple of {unit}")));
+        }
+        if self.parted {
+            return Err(JobError(String::from("offset_increment of clones with a part each")));
+        }
+        let last = u128::from(step) * u128::from(self.clones.max(1) - 1);
+        if self.verify.is_some() && self.changes() && self.clones > 1 && step < first.bytes {
+            return Err(JobError(format!(
+                "offset_increment={step} is below size={}: clones that verify would overwrite \
+                 each other's blocks",
+                first.bytes
+            )));
+        }
+        let end = u128::from(first.offset) + last + u128::from(first.bytes);
+        if end > u128::from(whole) {
+            return Err(JobError(format!(
+                "offset_increment={step} of numjobs={}: the last one ends at byte {end}, beyond \
+                 the target's {whole} bytes ({})",
+                self.clones,
+                told(whole)
+            )));
+        }
+        Ok(())
+    }
+
+    /// The range of one clone on such a target, checked.
+    ///
+    /// # Errors
+    /// As [`range`](Job::range).
+    pub fn range_of(&self, ground: Ground, clone: u16) -> Result<Range, JobError> {
+        let range = self.range(ground)?;
+        let grain = self.placed().iter().map(|direction| self.sizes[*direction].least()).max();
+        let step = self.offset_increment.of(ground.bytes, grain.unwrap_or(SECTOR));
+        let Range { offset, bytes } = self.part(range, clone);
+        Ok(Range { offset: offset + u64::from(clone) * step, bytes })
+    }
+
+    /// All that its clones work on.
+    ///
+    /// # Errors
+    /// As [`range`](Job::range).
+    pub fn span(&self, ground: Ground) -> Result<Range, JobError> {
+        let range = self.range(ground)?;
+        let last = self.range_of(ground, self.clones.max(1) - 1)?;
+        let end = (last.offset + last.bytes).max(range.offset + range.bytes);
+        Ok(Range { offset: range.offset, bytes: end - range.offset })
+    }
+
     /// Whether it writes or trims.
     #[must_use]
     pub fn changes(&self) -> bool {
@@ -346,7 +539,8 @@ impl Job {
     /// Whether each clone has a part of the range: as asked for, and where clones would find each
     /// other's writes in blocks they verify.
     fn is_parted(&self) -> bool {
-        self.parted || (self.clones > 1 && self.verify.is_some() && self.changes())
+        let is_apart = self.offset_increment != Amount::Bytes(0);
+        self.parted || (self.clones > 1 && self.verify.is_some() && self.changes() && !is_apart)
     }
 
     /// The part of `range` that belongs to one clone.
@@ -355,7 +549,7 @@ impl Job {
         if !self.is_parted() {
             return range;
         }
-        let grains = self.directions().iter().map(|direction| self.sizes[*direction].least());
+        let grains = self.placed().iter().map(|direction| self.sizes[*direction].least());
         let grain = grains.max().unwrap_or(SECTOR);
         let bytes = range.bytes / u64::from(self.clones.max(1)) / grain * grain;
         Range { offset: range.offset + u64::from(clone) * bytes, bytes }
@@ -374,6 +568,8 @@ impl Job {
             (Direction::Mixed, false) => "randrw",
             (Direction::Trim, true) => "trim",
             (Direction::Trim, false) => "randtrim",
+            (Direction::TrimWrite, true) => "trimwrite",
+            (Direction::TrimWrite, false) => "randtrimwrite",
         }
     }
 

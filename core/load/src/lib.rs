@@ -7,22 +7,32 @@
 
 pub mod ask;
 pub mod blocks;
+mod digest;
+mod engine;
+mod gate;
 pub mod job;
 pub mod jobfile;
+mod map;
 pub mod mark;
 pub mod oltp;
 pub mod options;
+pub mod order;
 pub mod pacer;
+mod pairs;
+mod pauses;
 pub mod place;
+mod plain;
 pub mod presets;
 pub mod quantity;
 pub mod sizes;
 pub mod stream;
 pub mod times;
 pub mod verify;
+mod walk;
 
 pub use ask::{Ask, Event, Fault, Io, Workload};
 pub use job::{Access, Arrival, Direction, Ground, Job, JobError, Range, Verify};
+pub use order::{Batching, Strides, Thinking};
 pub use place::{Distribution, Zone};
 pub use quantity::Amount;
 pub use sizes::Sizes;

@@ -3,11 +3,14 @@
 //!
 //! Names, units and defaults are fio's, where fio has them.
 
+mod pace;
+mod places;
+
 use weir_bio::{Class, IoPrio};
 
+use crate::engine::Engine;
 use crate::job::{
-    Access, Arrival, ByDirection, CLONES, DEPTH, Direction, Job, RATE, RUNTIME_MAX, RUNTIME_MIN,
-    Verify,
+    Arrival, ByDirection, CLONES, DEPTH, Job, RATE, RUNTIME_MAX, RUNTIME_MIN, Verify,
 };
 use crate::place::Distribution;
 use crate::quantity::{amount, time, whole, yes};
@@ -32,12 +35,55 @@ pub struct JobOption {
 /// A job while it is read, and what is to be said about it.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// The job.
+    /// The job, of the options that say all by themselves.
     pub job: Job,
     /// Sentences.
     pub notes: Vec<String>,
     /// Writes between flushes, as `fsync` and as `fdatasync` have it; 0: never.
-    pub flushes: [u32; 2],
+    flushes: [u32; 2],
+    engine: Option<Engine>,
+    zones: places::Zones,
+    /// Length of the file.
+    file_size: Option<u64>,
+    /// Whether each random place comes once, with a map or without.
+    covers: bool,
+}
+
+impl Section {
+    /// One that goes on from a job.
+    #[must_use]
+    pub fn of(job: Job) -> Section {
+        Section { job, ..Section::default() }
+    }
+
+    /// What fio does where nothing else is said.
+    #[must_use]
+    pub fn of_fio() -> Section {
+        Section::of(Job { map: true, ..Job::default() })
+    }
+
+    /// The job, of all options together.
+    ///
+    /// # Errors
+    /// Options that need one another.
+    pub fn whole(mut self) -> Result<Job, String> {
+        places::bound_by_file(&mut self);
+        let mut job = self.job;
+        job.strides = self.zones.strides()?.or(job.strides);
+        job.map |= self.covers;
+        match self.engine {
+            Some(Engine::Alone) => job.depth = 1,
+            Some(Engine::Elsewhere) => job.target = None,
+            // There is no page cache of nothing.
+            Some(Engine::Null) => job.buffered = None,
+            Some(Engine::Deep) | None => (),
+        }
+        Ok(job)
+    }
+
+    pub(crate) fn engine(&self) -> Engine {
+        self.engine.unwrap_or_default()
+    }
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -47,8 +93,19 @@ pub const OPTIONS: &[JobOption] = &[
     option(
         "rw",
         "PATTERN",
-        "Direction and pattern: read, write, randread, randwrite, rw, randrw, trim, randtrim",
-        set_rw,
+        "Direction and pattern: read, write, randread, randwrite, rw, randrw, trim, randtrim, \
+         trimwrite, randtrimwrite; of sequential ones with :SIZE what is left out after each I/O, \
+         with :-SIZE backwards",
+        places::rw,
+    ),
+    option(
+        "rwmixwrite",
+        "PERCENT",
+        "Writes in 100 I/Os, for rw and randrw (default 50)",
+        |s, v| {
+            s.job.read_percent = 100 - whole(v, 0..=100)? as u8;
+            Ok(())
+        },
     ),
     option("rwmixread", "PERCENT", "Reads in 100 I/Os, for rw and randrw (default 50)", |s, v| {
         s.job.read_percent = whole(v, 0..=100)? as u8;
@@ -71,6 +128,35 @@ pub const OPTIONS: &[JobOption] = &[
         Ok(())
     }),
     option(
+        "iodepth_batch",
+        "COUNT",
+        "I/Os begun together: that many when that many can be, 0 for the depth (default: one by \
+         one, but several at once on a target that answers faster than a thread hands over)",
+        pace::batch,
+    )
+    .flag("iodepth-batch"),
+    option(
+        "iodepth_batch_complete_min",
+        "COUNT",
+        "With the depth full, I/Os that must have ended before more are begun (default 1)",
+        pace::batch_complete,
+    )
+    .flag("iodepth-batch-complete-min"),
+    option(
+        "iodepth_batch_complete_max",
+        "COUNT",
+        "Accepted: all that has ended is taken",
+        pace::batch_complete_max,
+    )
+    .flag("iodepth-batch-complete-max"),
+    option(
+        "iodepth_low",
+        "COUNT",
+        "With the depth full, I/Os left under way when more are begun (default: the depth)",
+        pace::depth_low,
+    )
+    .flag("iodepth-low"),
+    option(
         "numjobs",
         "COUNT",
         "Clones that do the same with different seeds (default 1)",
@@ -92,6 +178,22 @@ pub const OPTIONS: &[JobOption] = &[
         s.job.offset = amount(v)?;
         Ok(())
     }),
+    option(
+        "io_size",
+        "SIZE|PERCENT%",
+        "Bytes to move, over the range again or only in a part of it (default: its length)",
+        pace::io_size,
+    )
+    .flag("io-size"),
+    option("filesize", "SIZE", "Length of the file, which bounds the range", places::file_size),
+    option("loops", "COUNT", "How often the job does all that it does (default 1)", pace::loops),
+    option(
+        "offset_increment",
+        "SIZE|PERCENT%",
+        "How much later each clone's range begins than that of the one before (default 0)",
+        places::offset_increment,
+    )
+    .flag("offset-increment"),
     option("runtime", "TIME", "How long to measure at most, in seconds without a unit", |s, v| {
         let ns = time(v, SECOND)?;
         if !(RUNTIME_MIN..=RUNTIME_MAX).contains(&ns) {
@@ -110,11 +212,7 @@ pub const OPTIONS: &[JobOption] = &[
         "TIME",
         "How long to run before measuring, in seconds without a unit",
         |s, v| {
-            let ns = time(v, SECOND)?;
-            if ns > RUNTIME_MAX {
-                return Err(String::from("outside 0ns..=2592000s"));
-            }
-            s.job.ramp_ns = ns;
+            s.job.ramp_ns = bounded(v, SECOND, RUNTIME_MAX)?;
             Ok(())
         },
     )
@@ -141,10 +239,36 @@ pub const OPTIONS: &[JobOption] = &[
         },
     )
     .flag("rate-process"),
-    option("thinktime", "TIME", "Pause after each I/O, in microseconds without a unit", |s, v| {
-        s.job.think_ns = time(v, 1000)?;
-        Ok(())
-    }),
+    option(
+        "startdelay",
+        "TIME[-TIME]",
+        "Wait before the first I/O, in seconds without a unit; of a range each clone draws one",
+        pace::start_delay,
+    ),
+    option(
+        "thinktime",
+        "TIME",
+        "Pause after each I/O, in microseconds without a unit",
+        pace::think_time,
+    ),
+    option("thinktime_blocks", "COUNT", "I/Os between two pauses (default 1)", pace::think_blocks)
+        .flag("thinktime-blocks"),
+    option(
+        "thinktime_blocks_type",
+        "complete|issue",
+        "Whether a pause begins when they have ended or when they are begun (default complete)",
+        pace::think_blocks_type,
+    )
+    .flag("thinktime-blocks-type"),
+    option(
+        "thinktime_iotime",
+        "TIME",
+        "Time between two pauses, in seconds without a unit, however many I/Os that is",
+        pace::think_io_time,
+    )
+    .flag("thinktime-iotime"),
+    option("thinktime_spin", "TIME", "Refused unless 0: a pause takes no CPU", pace::think_spin)
+        .flag("thinktime-spin"),
     option(
         "random_distribution",
         "NAME[:VALUE]",
@@ -157,15 +281,32 @@ pub const OPTIONS: &[JobOption] = &[
     .flag("random-distribution"),
     bare(
         "norandommap",
-        "Accepted: no map is kept, random I/O may come to a place again",
-        |s, v| {
-            if !yes(v)? {
-                let note = "norandommap=0: no map is kept, random I/O may come to a place again";
-                s.notes.push(String::from(note));
-            }
-            Ok(())
-        },
+        "Random I/O may come to a place again before it was everywhere (default: to each once in \
+         a pass, where all places are alike)",
+        places::no_map,
     ),
+    option(
+        "random_generator",
+        "NAME",
+        "tausworthe, tausworthe64 or lfsr, of which the last comes to each place once",
+        places::generator,
+    )
+    .flag("random-generator"),
+    option(
+        "blockalign",
+        "SIZE",
+        "What random places are multiples of (default: the smallest I/O); without a random map",
+        places::align,
+    ),
+    option(
+        "zonemode",
+        "none|strided",
+        "strided: the range in parts one after the other, with gaps; of one alone where random",
+        places::zone_mode,
+    ),
+    option("zonesize", "SIZE", "Bytes moved in a part before the next", places::zone_bytes),
+    option("zonerange", "SIZE", "Length of a part (default: zonesize)", places::zone_range),
+    option("zoneskip", "SIZE", "Bytes between two parts (default 0)", places::zone_skip),
     option("randseed", "NUMBER", "Seed of everything random (default 1)", |s, v| {
         s.job.seed = whole(v, 0..=u64::MAX)?;
         Ok(())
@@ -208,18 +349,25 @@ pub const OPTIONS: &[JobOption] = &[
     ),
     option(
         "verify",
-        "crc32c|pattern",
+        "crc32c|md5|sha256|pattern",
         "What is written says what it is, and what is read is checked; clones that write have \
          a part of the range each",
         |s, v| {
             s.job.verify = Some(match v {
-                "crc32c" => Verify::Crc32c,
+                "crc32c" | "crc32c-intel" => Verify::Crc32c,
+                "md5" => Verify::Md5,
+                "sha256" => Verify::Sha256,
                 "pattern" => Verify::Pattern,
-                _ => return Err(String::from("takes crc32c or pattern")),
+                _ => return Err(String::from("takes crc32c, md5, sha256 or pattern")),
             });
             Ok(())
         },
     ),
+    bare("do_verify", "Whether what was written is read back at the end (default 1)", |s, v| {
+        s.job.read_back = yes(v)?;
+        Ok(())
+    })
+    .flag("do-verify"),
     bare("group_reporting", "Accepted: clones are always told as one", |s, v| {
         if !yes(v)? {
             s.notes.push(String::from("group_reporting=0: clones are always told as one"));
@@ -227,11 +375,24 @@ pub const OPTIONS: &[JobOption] = &[
         Ok(())
     })
     .flag("group-reporting"),
-    bare("direct", "Accepted: files are opened for direct I/O where they can be", |s, v| {
-        if !yes(v)? {
-            s.notes
-                .push(String::from("direct=0: files are opened for direct I/O where they can be"));
-        }
+    bare(
+        "direct",
+        "Whether files are opened for direct I/O, and not with the page cache",
+        |s, v| {
+            s.job.buffered = Some(!yes(v)?);
+            Ok(())
+        },
+    ),
+    bare("buffered", "Whether files are opened with the page cache: direct=0", |s, v| {
+        s.job.buffered = Some(yes(v)?);
+        Ok(())
+    }),
+    option("sync", "none|sync|dsync", "Whether a write ends when it is durable", |s, v| {
+        s.job.durable = match v {
+            "none" | "0" => false,
+            "sync" | "dsync" | "1" => true,
+            _ => return Err(String::from("takes none, sync or dsync")),
+        };
         Ok(())
     }),
     option(
@@ -243,10 +404,12 @@ pub const OPTIONS: &[JobOption] = &[
             Ok(())
         },
     ),
-    option("ioengine", "NAME", "Accepted: weir drives the target itself", |s, v| {
-        s.notes.push(format!("ioengine={v}: weir drives the target itself"));
-        Ok(())
-    }),
+    option(
+        "ioengine",
+        "NAME",
+        "Weir drives the target itself: one I/O at a time for an engine that does (sync, psync)",
+        places::engine,
+    ),
 ];
 
 const fn option(
@@ -283,26 +446,13 @@ impl JobOption {
     }
 }
 
-fn set_rw(section: &mut Section, value: &str) -> Result<(), String> {
-    use Access::{Random, Sequential};
-    use Direction::{Mixed, Read, Trim, Write};
-    let job = &mut section.job;
-    (job.access, job.direction) = match value {
-        "read" => (Sequential, Read),
-        "write" => (Sequential, Write),
-        "randread" => (Random, Read),
-        "randwrite" => (Random, Write),
-        "rw" | "readwrite" => (Sequential, Mixed),
-        "randrw" => (Random, Mixed),
-        "trim" => (Sequential, Trim),
-        "randtrim" => (Random, Trim),
-        _ => {
-            return Err(String::from(
-                "takes read, write, randread, randwrite, rw, randrw, trim or randtrim",
-            ));
-        }
-    };
-    Ok(())
+/// A time of at most so long, ns.
+fn bounded(value: &str, unit_ns: u64, most: u64) -> Result<u64, String> {
+    let ns = time(value, unit_ns)?;
+    if ns > most {
+        return Err(format!("outside 0ns..={}s", most / SECOND));
+    }
+    Ok(ns)
 }
 
 fn set_flush(section: &mut Section, which: usize, value: &str) -> Result<(), String> {

@@ -89,6 +89,16 @@ impl Sizes {
         }
     }
 
+    /// Each that others may be no multiples of: of a range its least alone.
+    pub(crate) fn each(&self) -> impl Iterator<Item = u64> + '_ {
+        let (one, split): (_, &[(u64, u8)]) = match self {
+            Sizes::Fixed(bytes) => (Some(*bytes), &[]),
+            Sizes::Range { least, .. } => (Some(*least), &[]),
+            Sizes::Split(parts) => (None, parts),
+        };
+        one.into_iter().chain(split.iter().map(|part| part.0))
+    }
+
     /// The next one.
     pub fn draw(&self, prng: &mut Prng) -> u64 {
         match self {
@@ -121,7 +131,7 @@ impl Sizes {
     /// The text, and what is accepted.
     pub fn range(text: &str) -> Result<Sizes, String> {
         let (least, most) = text
-            .split_once('-')
+            .split_once(['-', ':'])
             .ok_or_else(|| format!("{text:?} is not LEAST-MOST, as in 4k-64k"))?;
         let (least, most) = (length(least)?, length(most)?);
         if least > most {

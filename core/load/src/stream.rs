@@ -1,17 +1,23 @@
 //! A job's I/Os, one after the other: the machine behind everything that fio can describe.
 //!
 //! The plain case, one size and no pause, is what a fast target is driven with; it is recognised
-//! once, and costs one draw, one multiplication to scale it and one to place it. There is no
-//! division and no floating point in it.
+//! once, and costs one draw, one multiplication to scale it and one to place it; with a random map,
+//! eight. There is no division and no floating point in it.
 
 use weir_bio::{Flags, IoPrio, Nanos, Op, Prng, SECTOR};
 
 use crate::ask::{Ask, Fault, Io, Workload};
 use crate::blocks::Blocks;
+use crate::gate::Gate;
 use crate::job::{Access, ByDirection, Direction, Ground, Job, JobError, Range};
+use crate::map::{Cells, Map, Order};
 use crate::pacer::Pacer;
+use crate::pairs::{Pairs, Piece};
+use crate::pauses::Pauses;
 use crate::place::{Distribution, Places};
+use crate::plain::{Next, Plain};
 use crate::sizes::Sizes;
+use crate::walk::{Stride, Walk, Window};
 
 /// How reads, writes and trims are asked for.
 const OPS: [Op; 3] = [Op::Read, Op::Write, Op::Discard];
@@ -35,34 +41,6 @@ pub struct Stream {
     shape: Box<Shape>,
 }
 
-/// The fields of the plain case, side by side.
-#[derive(Clone, Copy, Debug)]
-struct Plain {
-    /// So many I/Os are begun here: none where this is not the plain case, all where it is bounded
-    /// by time alone.
-    until: u64,
-    /// Reads in 2^32 I/Os, so that the choice costs a compare.
-    reads: u64,
-    next: Next,
-    /// The I/O if it is no read, and if it is one; only the place is missing.
-    choices: [Io; 2],
-    first: u64,
-    blocks: u64,
-    sectors: u64,
-    at: u64,
-}
-
-/// Where the next I/O of the plain case goes.
-#[derive(Clone, Copy, Debug)]
-enum Next {
-    /// The upper bits of what chose the direction choose the block.
-    Narrow,
-    /// The block has a draw of its own.
-    Wide,
-    /// Behind the last.
-    Along,
-}
-
 /// Everything else.
 #[derive(Clone, Debug)]
 struct Shape {
@@ -72,8 +50,14 @@ struct Shape {
     reads: u64,
     sizes: ByDirection<Sizes>,
     places: ByDirection<Option<Places>>,
-    /// Where sequential I/O goes on, from the range's start, bytes.
-    at: ByDirection<u64>,
+    /// Where random I/O goes instead, where each place comes once in a pass.
+    map: Option<(Map, Cells)>,
+    /// What random places are multiples of.
+    grains: ByDirection<u64>,
+    /// Where sequential I/O goes on.
+    walks: ByDirection<Walk>,
+    step: i64,
+    stride: Option<Stride>,
     pacers: ByDirection<Option<Pacer>>,
     /// When the I/O drawn last was due; `None` if it had no rate.
     due: Option<Nanos>,
@@ -84,14 +68,17 @@ struct Shape {
     blocked: bool,
     write_flags: Flags,
     ioprio: IoPrio,
-    think_ns: u64,
-    /// Since the pause began nothing may be started; `None` when no pause is due.
-    think_until: Option<Nanos>,
+    pauses: Pauses,
+    gate: Option<Gate>,
+    pairs: Option<Pairs>,
     flush_every: u32,
     unflushed: u32,
     blocks: Option<Blocks>,
     /// Bounded by bytes.
     counted: bool,
+    /// These, and how often more they may be moved.
+    pass_bytes: u64,
+    loops_left: u32,
     /// Drawn, and not begun because of its time or of another on the same blocks.
     next: Option<Io>,
     stopped: bool,
@@ -111,65 +98,26 @@ impl Stream {
         if job.read_percent > 100 {
             return Err(JobError(format!("rwmixread={} is outside 0..=100", job.read_percent)));
         }
-        let range = job.part(job.range(ground)?, clone);
-        let seed = job.seed_of(clone);
-        let blocks = match job.verify {
-            Some(how) => Some(Blocks::new(job, how, range)?),
-            None => None,
-        };
-        let counted = !job.time_based;
-        let reads = match job.direction {
-            Direction::Read => 1 << 32,
-            Direction::Write | Direction::Trim => 0,
-            Direction::Mixed => (u64::from(job.read_percent) << 32) / 100,
-        };
-        let write_flags = match job.background {
-            true => Flags::BACKGROUND,
-            false => Flags::SYNC | Flags::IDLE,
-        };
-        let places = [0, 1, 2].map(|direction| {
-            let random = job.access == Access::Random && job.directions().contains(&direction);
-            // Sizes are checked for the directions that are used, and for no other.
-            let count = || range.bytes / job.sizes[direction].least();
-            random.then(|| Places::new(&job.distribution, count().max(1)))
-        });
-        let pacers = job.rate.map(|rate| (rate > 0).then(|| Pacer::new(rate, job.arrival, seed)));
-        let shape = Shape {
-            range,
-            access: job.access,
-            direction: job.direction,
-            reads,
-            sizes: job.sizes.clone(),
-            places,
-            at: [0; 3],
-            pacers,
-            due: None,
-            freed_at: Nanos::ZERO,
-            blocked: false,
-            write_flags,
-            ioprio: job.ioprio,
-            think_ns: job.think_ns,
-            think_until: None,
-            flush_every: job.flush_every,
-            unflushed: 0,
-            blocks,
-            counted,
-            next: None,
-            stopped: false,
-            asked: Ask::Blocked,
-        };
+        let range = job.range_of(ground, clone)?;
+        let shape = Shape::new(job, ground, range, job.seed_of(clone))?;
         let plain = shape.plain(job);
         Ok(Stream {
-            prng: Prng::new(seed),
+            prng: Prng::new(job.seed_of(clone)),
             begun: 0,
             room: u64::from(job.depth),
             depth: u64::from(job.depth),
             limit: 0,
             is_plain: plain.until > 0,
             plain,
-            left: if counted { range.bytes } else { u64::MAX },
+            left: if shape.counted { shape.pass_bytes } else { u64::MAX },
             shape: Box::new(shape),
         })
+    }
+
+    /// How long after it is first asked its first I/O begins.
+    #[must_use]
+    pub fn start_delay_ns(&self) -> u64 {
+        self.shape.pauses.delay_ns()
     }
 
     /// Whether its I/Os are due at times of their own: the open loop.
@@ -181,7 +129,7 @@ impl Stream {
     /// Whether its next I/O may be one that it waits for: until it is due, or has been thought of.
     #[must_use]
     pub fn waits(&self) -> bool {
-        self.shape.think_ns > 0 || self.is_paced()
+        !self.shape.pauses.are_none() || self.is_paced()
     }
 
     /// When the last I/O that is no flush was due, if the I/Os under way have held it up since: its
@@ -227,6 +175,7 @@ impl Stream {
     fn judge(&mut self, now: Nanos) -> Ask {
         let in_flight = self.in_flight();
         if in_flight >= self.depth {
+            self.shape.gate.iter_mut().for_each(Gate::shut);
             return Ask::Blocked;
         }
         if self.shape.stopped || self.is_plain {
@@ -242,17 +191,14 @@ impl Stream {
             *begun += 1;
             return Ask::Flush { disk: 0, context: 0, token: FLUSH };
         }
-        if *left == 0 {
-            return Ask::Done;
+        if *left == 0
+            && let Some(ask) = shape.pass_over(left)
+        {
+            return ask;
         }
-        if shape.think_ns > 0 {
-            if in_flight > 0 {
-                shape.blocked = true;
-                return Ask::Blocked;
-            }
-            if let Some(until) = shape.think_until.filter(|until| *until > now) {
-                return Ask::Wait(until);
-            }
+        if let Some(ask) = shape.hold(now, in_flight) {
+            shape.blocked |= ask == Ask::Blocked;
+            return ask;
         }
         if std::mem::take(&mut shape.blocked) {
             shape.freed_at = now;
@@ -260,9 +206,14 @@ impl Stream {
         let ask = shape.draw(prng, now);
         if let Ask::Io(io) = &ask {
             *begun += 1;
-            if shape.counted {
+            shape.pauses.begun(now);
+            if shape.counts(io) {
                 *left = left.saturating_sub(u64::from(io.sectors) * SECTOR);
             }
+        } else if ask == Ask::Done {
+            // Its last stride is behind it.
+            *left = 0;
+            return self.judge(now);
         }
         ask
     }
@@ -272,59 +223,107 @@ impl Stream {
     fn ended_with_care(&mut self, token: u16, ok: bool, now: Nanos) {
         let was_full = self.in_flight() + 1 == self.depth;
         let shape = &mut *self.shape;
-        shape.think_until = Some(now + shape.think_ns);
+        shape.pauses.ended(now);
         if was_full {
             shape.freed_at = now;
         }
-        if let Some(blocks) = shape.blocks.as_mut().filter(|_| token != FLUSH) {
+        if token == FLUSH {
+            return;
+        }
+        shape.pairs.iter_mut().for_each(|pairs| pairs.ended(token));
+        if let Some(blocks) = &mut shape.blocks {
             blocks.ended(token, ok);
         }
     }
 }
 
-impl Plain {
-    #[inline(always)]
-    fn draw(&mut self, prng: &mut Prng) -> Io {
-        let random = prng.next();
-        let read = random & 0xffff_ffff < self.reads;
-        let block = match self.next {
-            Next::Narrow => scaled(random, self.blocks),
-            Next::Wide => scaled(prng.next(), self.blocks),
-            Next::Along => {
-                let at = self.at;
-                self.at = if at + 1 == self.blocks { 0 } else { at + 1 };
-                at
-            }
-        };
-        // A look-up, not a branch: the direction cannot be predicted.
-        let mut io = self.choices[usize::from(read)];
-        io.sector = self.first + block * self.sectors;
-        io
-    }
-}
-
-/// A number below `bound` from one of 64 bits.
-#[inline(always)]
-fn scaled(random: u64, bound: u64) -> u64 {
-    ((u128::from(random) * u128::from(bound)) >> 64) as u64
-}
-
 impl Shape {
+    fn new(job: &Job, ground: Ground, range: Range, seed: u64) -> Result<Shape, JobError> {
+        let map = Map::of(job, range, seed)?;
+        let is_random = |direction: &usize| {
+            job.access == Access::Random && job.placed().contains(direction) && map.is_none()
+        };
+        // Sizes are checked for the directions that are used, and for no other.
+        let grains = [0, 1, 2].map(|direction: usize| {
+            job.align.unwrap_or_else(|| job.sizes[direction].least()).max(1)
+        });
+        let places = [0, 1, 2].map(|direction| {
+            let count = (range.bytes / grains[direction]).max(1);
+            is_random(&direction).then(|| Places::new(&job.distribution, count))
+        });
+        let pass_bytes = match (job.io_size, &map) {
+            (Some(bytes), _) => bytes.of(ground.bytes, ground.block),
+            // What is less than a cell at the end is in no map.
+            (None, Some((_, cells))) => cells.count * cells.bytes,
+            (None, None) => range.bytes,
+        };
+        let pairs = (job.direction == Direction::TrimWrite).then(Pairs::default);
+        if job.verify.is_some() && pairs.is_some() {
+            return Err(JobError(format!(
+                "verify with rw={}: trimmed blocks hold anything",
+                job.rw()
+            )));
+        }
+        Ok(Shape {
+            range,
+            access: job.access,
+            direction: job.direction,
+            reads: match job.direction {
+                Direction::Read => 1 << 32,
+                Direction::Write | Direction::Trim | Direction::TrimWrite => 0,
+                Direction::Mixed => (u64::from(job.read_percent) << 32) / 100,
+            },
+            sizes: job.sizes.clone(),
+            places,
+            map,
+            grains,
+            walks: [Walk::new(job.step); 3],
+            step: job.step,
+            stride: job.strides.map(Stride::new),
+            pacers: job.rate.map(|rate| (rate > 0).then(|| Pacer::new(rate, job.arrival, seed))),
+            due: None,
+            freed_at: Nanos::ZERO,
+            blocked: false,
+            write_flags: match (job.background, job.durable) {
+                (true, _) => Flags::BACKGROUND,
+                (false, true) => Flags::SYNC | Flags::IDLE | Flags::FUA,
+                (false, false) => Flags::SYNC | Flags::IDLE,
+            },
+            ioprio: job.ioprio,
+            pauses: Pauses::new(job, seed),
+            gate: Gate::of(job),
+            pairs,
+            flush_every: job.flush_every,
+            unflushed: 0,
+            blocks: job.verify.map(|how| Blocks::new(job, how, range)).transpose()?,
+            counted: !job.time_based,
+            pass_bytes,
+            loops_left: job.loops - 1,
+            next: None,
+            stopped: false,
+            asked: Ask::Blocked,
+        })
+    }
+
     fn plain(&self, job: &Job) -> Plain {
-        let directions = job.directions();
-        let bytes = self.sizes[directions[0]].least();
+        let bytes = self.sizes[job.placed()[0]].least();
         let fixed = Sizes::Fixed(bytes);
+        let directions = job.directions();
         let alike = directions.iter().all(|direction| self.sizes[*direction] == fixed);
         let placed = match self.access {
-            Access::Random => job.distribution == Distribution::Uniform,
+            Access::Random => job.distribution == Distribution::Uniform && job.align.is_none(),
             // Reads and writes each go on where they were.
-            Access::Sequential => directions.len() == 1,
+            Access::Sequential => directions.len() == 1 && job.step == 0,
         };
-        let unpaced = self.think_ns == 0 && self.pacers.iter().all(Option::is_none);
-        let unwatched = self.flush_every == 0 && self.blocks.is_none();
+        let placed = placed && self.stride.is_none() && self.pairs.is_none();
+        let unpaced = self.pauses.are_none() && self.pacers.iter().all(Option::is_none);
+        let unwatched = self.flush_every == 0 && self.blocks.is_none() && self.gate.is_none();
+        // A pass that ends within the range is followed by one that begins at its start.
+        let one_pass = job.loops == 1 || (job.io_size.is_none() && self.range.bytes % bytes == 0);
         let until = match self.counted {
             _ if !(alike && placed && unpaced && unwatched) => 0,
-            true => self.range.bytes.div_ceil(bytes),
+            true if !one_pass => 0,
+            true => self.pass_bytes.div_ceil(bytes).saturating_mul(u64::from(job.loops)),
             false => u64::MAX,
         };
         let blocks = self.range.bytes / bytes;
@@ -334,6 +333,7 @@ impl Shape {
             reads: self.reads,
             next: match self.access {
                 Access::Sequential => Next::Along,
+                Access::Random if self.map.is_some() => Next::Mapped,
                 // The low bits choose the direction, the upper choose the block. The mix of a
                 // block is off by 1 in 256 at most up to so many.
                 Access::Random if blocks <= 1 << 24 => Next::Narrow,
@@ -344,7 +344,43 @@ impl Shape {
             blocks,
             sectors: bytes / SECTOR,
             at: 0,
+            order: match &self.map {
+                Some((Map::Order(order), _)) => *order,
+                Some((Map::Cover(_), _)) | None => Order::new(1, 0),
+            },
         }
+    }
+
+    /// All that a pass has to move was begun: another, if there is one; else what is left to do.
+    fn pass_over(&mut self, left: &mut u64) -> Option<Ask> {
+        if let Some(pairs) = &self.pairs {
+            if pairs.has_write() {
+                return None;
+            }
+            if pairs.are_trimming() {
+                return Some(Ask::Blocked);
+            }
+        }
+        if self.loops_left == 0 {
+            return Some(Ask::Done);
+        }
+        self.loops_left -= 1;
+        *left = self.pass_bytes;
+        self.walks = [Walk::new(self.step); 3];
+        None
+    }
+
+    /// Why nothing is begun now although there could be more under way.
+    fn hold(&mut self, now: Nanos, in_flight: u64) -> Option<Ask> {
+        if self.gate.as_mut().is_some_and(|gate| !gate.lets(in_flight)) {
+            return Some(Ask::Blocked);
+        }
+        self.pauses.ask(now, in_flight)
+    }
+
+    /// Whether an I/O is of those that a pass counts.
+    fn counts(&self, io: &Io) -> bool {
+        self.counted && (self.pairs.is_none() || io.op == Op::Discard)
     }
 
     fn flags(&self, direction: usize) -> Flags {
@@ -374,6 +410,7 @@ impl Shape {
         }
     }
 
+    /// The next I/O; done when the last stride is.
     fn draw(&mut self, prng: &mut Prng, now: Nanos) -> Ask {
         let io = match self.next.take() {
             Some(io) => io,
@@ -382,14 +419,20 @@ impl Shape {
                     Ok(direction) => direction,
                     Err(wait) => return wait,
                 };
-                let (offset, bytes) = self.place(direction, prng);
-                self.io(direction, offset, bytes, 0)
+                let written = self.pairs.as_mut().and_then(Pairs::take_write);
+                let Some(piece) = written.or_else(|| self.place(direction, prng)) else {
+                    return Ask::Done;
+                };
+                self.io(direction, piece.offset, piece.bytes, 0)
             }
         };
         let direction = usize::from(io.group);
-        let token = match &mut self.blocks {
-            None => 0,
-            Some(blocks) => match blocks.begin(io.op, io.sector * SECTOR, io.sectors) {
+        let piece = Piece { offset: io.sector * SECTOR, bytes: u64::from(io.sectors) * SECTOR };
+        let token = match (&mut self.blocks, &mut self.pairs) {
+            (_, Some(pairs)) if io.op == Op::Discard => pairs.trimmed(piece),
+            (_, Some(_)) => Pairs::WRITE,
+            (None, None) => 0,
+            (Some(blocks), None) => match blocks.begin(io.op, piece.offset, io.sectors) {
                 Some(token) => token,
                 None => {
                     // Another is under way on one of its blocks: which comes last would be chance.
@@ -413,6 +456,10 @@ impl Shape {
     fn direction(&mut self, prng: &mut Prng, now: Nanos) -> Result<usize, Ask> {
         let drawn = match self.direction {
             Direction::Trim => 2,
+            Direction::TrimWrite => match self.pairs.as_ref().is_some_and(Pairs::has_write) {
+                true => 1,
+                false => 2,
+            },
             Direction::Read => 0,
             Direction::Write => 1,
             Direction::Mixed => usize::from(prng.next() & 0xffff_ffff >= self.reads),
@@ -432,25 +479,35 @@ impl Shape {
         if other <= now { Ok(1 - drawn) } else { Err(Ask::Wait(mine.min(other))) }
     }
 
-    /// Offset and length of the next, bytes.
-    fn place(&mut self, direction: usize, prng: &mut Prng) -> (u64, u64) {
-        let sizes = &self.sizes[direction];
-        let bytes = sizes.draw(prng);
+    /// The next blocks; `None` when the last stride is behind them.
+    fn place(&mut self, direction: usize, prng: &mut Prng) -> Option<Piece> {
+        let bytes = self.sizes[direction].draw(prng);
         let Range { offset, bytes: whole } = self.range;
-        if let Some(places) = &self.places[direction] {
-            let grain = sizes.least();
-            let at = places.draw(prng) * grain;
-            // A long one near the end begins a little earlier.
-            let last = (whole - bytes) / grain * grain;
-            return (offset + at.min(last), bytes);
+        if let Some((map, cells)) = &mut self.map {
+            let (first, count) = map.next(bytes / cells.bytes);
+            let bytes = bytes.min(count * cells.bytes);
+            return Some(Piece { offset: offset + first * cells.bytes, bytes });
         }
-        let at = &mut self.at[direction];
-        if *at + bytes > whole {
-            *at = 0;
-        }
-        let begin = *at;
-        *at += bytes;
-        (offset + begin, bytes)
+        let window = match &mut self.stride {
+            None => Window { start: 0, bytes: whole },
+            Some(stride) => match stride.next(whole, bytes) {
+                Some(window) => window,
+                None if self.counted => return None,
+                None => stride.next(whole, bytes)?,
+            },
+        };
+        let Some(places) = &self.places[direction] else {
+            let at = self.walks[direction].next(window, bytes);
+            return Some(Piece { offset: offset + at, bytes });
+        };
+        let grain = self.grains[direction];
+        let last = (window.bytes - bytes) / grain * grain;
+        let at = match self.stride {
+            None => places.draw(prng) * grain,
+            Some(_) => prng.below(last / grain + 1) * grain,
+        };
+        // A long one near the end begins a little earlier.
+        Some(Piece { offset: offset + window.start + at.min(last), bytes })
     }
 }
 
@@ -510,6 +567,7 @@ impl Workload for Stream {
 mod tests {
     use super::*;
     use crate::job::Verify;
+    use crate::order::Thinking;
     use crate::quantity::Amount;
 
     const GROUND: Ground = Ground { bytes: 1 << 30, block: 512, read_only: false };
@@ -571,7 +629,7 @@ mod tests {
 
     #[test]
     fn random_io_stays_in_its_range_on_its_grid_and_keeps_its_mix() {
-        let careful = Job { think_ns: 1, ..job() };
+        let careful = Job { thinking: Thinking { ns: 1, ..Thinking::default() }, ..job() };
         for job in [job(), careful] {
             let mut stream = Stream::new(&job, GROUND, 0).unwrap();
             let mut reads = 0_u32;
@@ -697,7 +755,7 @@ mod tests {
             io(&mut stream, 3_100_000);
         }
         assert_eq!(stream.ask(Nanos(3_100_000)), Ask::Wait(Nanos(4_000_500)));
-        let thinking = Job { think_ns: 70, ..job() };
+        let thinking = Job { thinking: Thinking { ns: 70, ..Thinking::default() }, ..job() };
         let mut stream = Stream::new(&thinking, GROUND, 0).unwrap();
         io(&mut stream, 10);
         assert_eq!(stream.ask(Nanos(50)), Ask::Wait(Nanos(80)));

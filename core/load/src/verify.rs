@@ -1,12 +1,13 @@
 //! Blocks that say what they are, so that a stale, misplaced or torn one is found when it is read.
 //!
 //! Layout, little-endian: magic (8 bytes), offset in bytes (8), generation (4), CRC-32C over the
-//! rest of the block (4), then bytes that follow from seed, offset and generation; each further
-//! sector begins with the magic too.
+//! rest of the block (4), then a digest over the rest of the block if there is one, then bytes that
+//! follow from seed, offset and generation; each further sector begins with the magic too.
 
 use weir_bio::Prng;
 
 use crate::ask::Fault;
+use crate::digest::{md5, sha256};
 use crate::job::Verify;
 use crate::mark::{self, VERIFIED as MAGIC};
 
@@ -28,9 +29,45 @@ pub fn write(how: Verify, seed: u64, stamp: Stamp, block: &mut [u8]) {
     block[20..24].fill(0);
     body(seed, stamp).fill(&mut block[HEADER..]);
     mark::put(MAGIC, block);
-    if how == Verify::Crc32c {
-        let crc = crc32c(block);
-        block[20..24].copy_from_slice(&crc.to_le_bytes());
+    match how {
+        Verify::Crc32c => {
+            let crc = crc32c(block);
+            block[20..24].copy_from_slice(&crc.to_le_bytes());
+        }
+        Verify::Md5 => {
+            let digest = md5(&around(block, 16));
+            block[HEADER..HEADER + 16].copy_from_slice(&digest);
+        }
+        Verify::Sha256 => {
+            let digest = sha256(&around(block, 32));
+            block[HEADER..HEADER + 32].copy_from_slice(&digest);
+        }
+        Verify::Pattern => (),
+    }
+}
+
+/// A block without its digest of so many bytes.
+fn around(block: &[u8], bytes: usize) -> [&[u8]; 2] {
+    [&block[..HEADER], &block[HEADER + bytes..]]
+}
+
+/// Whether the digest in a block is that of its other bytes.
+///
+/// # Errors
+/// The bytes expected, and those found.
+fn compare(how: Verify, block: &[u8]) -> Result<(), [String; 2]> {
+    let (name, bytes, of_block) = match how {
+        Verify::Sha256 => ("SHA-256", 32, sha256(&around(block, 32)).to_vec()),
+        _ => ("MD5", 16, md5(&around(block, 16)).to_vec()),
+    };
+    let found = &block[HEADER..HEADER + bytes];
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    match found == of_block {
+        true => Ok(()),
+        false => Err([
+            format!("bytes of {name} {}, as its header says", hex(found)),
+            format!("bytes of {name} {}", hex(&of_block)),
+        ]),
     }
 }
 
@@ -86,6 +123,11 @@ pub fn check(how: Verify, seed: u64, stamp: Stamp, block: &[u8]) -> Result<(), F
             if crc != found {
                 let expected = format!("bytes of CRC-32C {found:#010x}, as its header says");
                 return fault(expected, format!("bytes of CRC-32C {crc:#010x}"));
+            }
+        }
+        Verify::Md5 | Verify::Sha256 => {
+            if let Err([expected, found]) = compare(how, block) {
+                return fault(expected, found);
             }
         }
         Verify::Pattern => {
@@ -183,6 +225,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
+    const ALL: [Verify; 4] = [Verify::Crc32c, Verify::Pattern, Verify::Md5, Verify::Sha256];
+
     #[test]
     fn the_checksum_is_that_of_the_standard() {
         // RFC 3720, appendix B.4.
@@ -193,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_block_of_several_sectors_is_what_was_written_and_damage_to_any_mark_is_found() {
-        for how in [Verify::Crc32c, Verify::Pattern] {
+        for how in ALL {
             let stamp = Stamp { offset: 4096, generation: 1 };
             let mut block = [0; 4096];
             write(how, 7, stamp, &mut block);
@@ -202,7 +246,8 @@ mod tests {
                 block[sector * 512] ^= 1;
                 let what = check(how, 7, stamp, &block).expect_err("a mark").what;
                 let place = format!("at its byte {}", sector * 512);
-                assert!(what.contains("CRC-32C") || what.contains(&place), "{what}");
+                let named = ["CRC-32C", "MD5", "SHA-256", &place];
+                assert!(named.iter().any(|part| what.contains(part)), "{what}");
                 block[sector * 512] ^= 1;
             }
         }
@@ -210,7 +255,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_damage_is_named_with_what_was_found() {
-        for how in [Verify::Crc32c, Verify::Pattern] {
+        for how in ALL {
             let stamp = Stamp { offset: 8192, generation: 3 };
             let mut block = [0; 512];
             write(how, 7, stamp, &mut block);
@@ -222,7 +267,12 @@ mod tests {
             assert!(said(stamp, &[0; 512]).ends_with(", found zeros"));
             block[300] ^= 1;
             let torn = said(stamp, &block);
-            assert!(torn.contains("CRC-32C") || torn.contains("at its byte 296"), "{torn}");
+            let named = ["CRC-32C", "MD5", "SHA-256", "at its byte 296"];
+            assert!(named.iter().any(|part| torn.contains(part)), "{torn}");
+            block[300] ^= 1;
+            // What the sum itself stands in counts as well.
+            block[HEADER] ^= 1;
+            said(stamp, &block);
             block[0] ^= 1;
             assert!(said(stamp, &block).contains("which begin with"));
             assert_eq!(check(how, 7, stamp, &block).unwrap_err().bytes, 512);

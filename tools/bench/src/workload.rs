@@ -3,11 +3,14 @@
 //! [`spec`] is what is asked for, as a document. [`conduct`] opens the targets and runs stage after
 //! stage; [`devices`] knows which targets are one device; [`check`] looks after a crash for the
 //! commits that a run had acknowledged, and `content` before a run for what others keep there.
+//! `files` makes targets of the names of files, and `told` is how documents tell of jobs.
 
 pub mod check;
 pub mod conduct;
 pub(crate) mod content;
 pub mod devices;
+pub(crate) mod files;
 pub(crate) mod groups;
 pub mod mark;
 pub mod spec;
+pub(crate) mod told;

@@ -8,7 +8,10 @@ use proptest::prelude::*;
 use weir_bench::workload::spec::{Oltp, RAMP_TIME, RUNTIME, RunSpec, Workload};
 use weir_bio::{Class, IoPrio};
 use weir_load::presets::Stage;
-use weir_load::{Access, Amount, Arrival, Direction, Distribution, Job, Sizes, Verify, Zone};
+use weir_load::{
+    Access, Amount, Arrival, Batching, Direction, Distribution, Job, Sizes, Strides, Thinking,
+    Verify, Zone,
+};
 
 fn one_of<T: Clone + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
     (0..all.len()).prop_map(|index| all[index].clone())
@@ -70,16 +73,20 @@ fn job() -> impl Strategy<Value = Job> {
         (1..=4096_u16, 1..=256_u16, any::<bool>(), of(1_000_000..=MONTH), any::<bool>()),
         (0..=MONTH, [0..=100_000_000_u32, 0..=100_000_000, 0..=100_000_000]),
         one_of(&[Arrival::Even, Arrival::Poisson]),
-        (any::<u64>(), any::<u32>(), any::<u64>(), ioprio()),
-        (of(one_of(&[Verify::Crc32c, Verify::Pattern])), any::<bool>(), any::<bool>()),
+        (any::<u32>(), any::<u64>(), ioprio()),
+        (
+            of(one_of(&[Verify::Crc32c, Verify::Pattern, Verify::Md5, Verify::Sha256])),
+            any::<bool>(),
+            any::<bool>(),
+        ),
     );
-    (what, how).prop_map(|(what, how)| {
+    (what, how, order()).prop_map(|(what, how, order)| {
         let ((name, target, access), direction, ranges) = what;
         let (distribution, read_percent, sizes, offset, size) = ranges;
         let (loop_, times, arrival, rest, last) = how;
         let (depth, clones, parted, runtime_ns, time_based) = loop_;
         let (ramp_ns, rate) = times;
-        let (think_ns, flush_every, seed, ioprio) = rest;
+        let (flush_every, seed, ioprio) = rest;
         let (verify, background, cached) = last;
         Job {
             name,
@@ -99,15 +106,54 @@ fn job() -> impl Strategy<Value = Job> {
             ramp_ns,
             rate,
             arrival,
-            think_ns,
             flush_every,
             seed,
             ioprio,
             verify,
             background,
             cached,
+            ..order
         }
     })
+}
+
+/// When its I/Os begin and where they go: the rest of a job is the default.
+fn order() -> impl Strategy<Value = Job> {
+    const MONTH: u64 = 30 * 24 * 3600 * 1_000_000_000;
+    let thinking = (0..=MONTH, any::<u32>(), 0..=MONTH, any::<bool>());
+    let thinking =
+        thinking.prop_map(|(ns, ios, io_ns, from_issue)| Thinking { ns, ios, io_ns, from_issue });
+    let batching = (any::<u16>(), any::<u16>(), any::<u16>())
+        .prop_map(|(submit, complete, low)| Batching { submit, complete, low });
+    let strides = (any::<u64>(), any::<u64>(), any::<u64>())
+        .prop_map(|(bytes, range, skip)| Strides { bytes, range, skip });
+    let places = (any::<bool>(), of(any::<u64>()), any::<i64>(), of(strides));
+    let bounds = (of(amount()), 1..=u32::MAX, amount(), 0..=MONTH);
+    let last = (of(any::<bool>()), any::<bool>(), any::<bool>());
+    (places, bounds, thinking, batching, last).prop_map(
+        |(places, bounds, thinking, batching, last)| {
+            let (buffered, durable, read_back) = last;
+            let (map, align, step, strides) = places;
+            let (io_size, loops, offset_increment, delay) = bounds;
+            let start_delay_ns = [delay / 2, delay];
+            Job {
+                map,
+                align,
+                step,
+                strides,
+                io_size,
+                loops,
+                offset_increment,
+                start_delay_ns,
+                thinking,
+                batching,
+                buffered,
+                durable,
+                read_back,
+                ..Job::default()
+            }
+        },
+    )
 }
 
 fn workload() -> impl Strategy<Value = Workload> {

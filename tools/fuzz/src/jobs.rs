@@ -62,7 +62,7 @@ fn turns(job: &Job, ground: Ground) {
         return;
     }
     let clone = job.clones - 1;
-    let part = job.part(range, clone);
+    let part = job.range_of(ground, clone).expect("one of a range that was found");
     let end = part.offset.checked_add(part.bytes).expect("a range that ends");
     assert!(end <= ground.bytes && part.offset >= range.offset, "{part:?} of {range:?}");
     let Ok(mut stream) = Stream::new(job, ground, clone) else { return };

@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) uniform: bool,
     /// I/Os under way; 0 if the work alone knows.
     pub(crate) depth: u16,
+    /// Whether the work says how many are started together.
+    pub(crate) batched: bool,
     /// Whether each I/O is handed over before the next is made.
     pub(crate) apart: bool,
     /// How long it runs; `None`: until it has done.
@@ -177,7 +179,7 @@ impl Client {
         Client {
             pool: Pool::new(&plan),
             // An I/O that is due is not held back to go in company.
-            pace: (plan.depth > 1 && !paced).then(|| Pace::new(plan.depth)),
+            pace: (plan.depth > 1 && !paced && !plan.batched).then(|| Pace::new(plan.depth)),
             depth: usize::from(plan.depth),
             work: plan.work,
             row: plan.row,
@@ -532,7 +534,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use weir::{Bell, Device, Lane, Refused, Submitter, Target};
-    use weir_load::{Amount, Direction, Ground, Job, Sizes, Verify};
+    use weir_load::{Amount, Direction, Ground, Job, Sizes, Thinking, Verify};
 
     use crate::engine::run::stream_plan;
     use weir_load::times::{Row, Times};
@@ -675,7 +677,8 @@ mod tests {
 
     #[test]
     fn what_making_up_an_io_after_thinking_takes_is_no_time_of_the_device() {
-        let job = Job { think_ns: MS, ..Job::default() };
+        let thinking = Thinking { ns: MS, ..Thinking::default() };
+        let job = Job { thinking, ..Job::default() };
         let (mut client, mut seats) = (client(&job), [Keeps::default()]);
         client.feed(&mut seats, Nanos(MS), || Nanos(MS + 9));
         assert_eq!(seats[0].0.first().map(|(begun, _)| *begun), Some(Nanos(MS + 9)));

@@ -267,7 +267,7 @@ fn check_verified(options: &Options<'_>) -> Result<(), String> {
     let mut known: Vec<(&Job, usize, Range)> = Vec::new();
     for load in options.loads {
         let Load::Stream { job, disk } = load else { continue };
-        let range = job.range(ground(options.devices[*disk]));
+        let range = job.span(ground(options.devices[*disk]));
         let range = range.map_err(|e| {
             let disk = options.names.get(*disk).map_or("its target", String::as_str);
             format!("job {} on {disk}: {e}", job.name)
@@ -296,24 +296,24 @@ pub(crate) fn stream_plan(
     of_run: Option<u64>,
 ) -> Plan {
     let bytes = job.buffer_bytes() as usize;
-    let with_data = job.directions().iter().filter(|direction| **direction < 2);
-    let sizes = with_data.map(|direction| &job.sizes[*direction]);
-    let uniform =
-        sizes.clone().all(|sizes| matches!(sizes, Sizes::Fixed(b) if *b as usize == bytes));
+    let of_bytes = |sizes: &Sizes| matches!(sizes, Sizes::Fixed(b) if *b as usize == bytes);
+    let uniform = job.sizes_with_data().all(of_bytes);
     let count = if bytes > 0 { usize::from(job.depth) } else { 0 };
-    // A job that has nothing to end it would never end.
-    let runtime_ns = of_run.or(job.runtime_ns);
+    // A job that has nothing to end it would never end. Its own time begins with its first I/O.
+    let of_job = job.runtime_ns.map(|ns| ns.saturating_add(stream.start_delay_ns()));
+    let runtime_ns = of_run.or(of_job);
     Plan {
         work: Work::Stream(Box::new(stream)),
         disks: vec![disk],
         row,
         buffers: [(bytes.max(1), count), (bytes.max(1), 0)],
         uniform,
-        depth: if job.think_ns > 0 { 1 } else { job.depth },
+        depth: job.depth_in_use(),
+        batched: !job.batching.is_open(),
         // Neighbours that are handed over together become one request, end together and are made
         // together again: a depth of four would be one of one. fio hands over each by itself
         // (`iodepth_batch`, 1). Write-back of a page cache does come in company.
-        apart: job.access == Access::Sequential && !job.background,
+        apart: job.access == Access::Sequential && !job.background && job.batching.submit <= 1,
         runtime_ns,
         seed: job.seed_of(clone),
     }
@@ -336,6 +336,7 @@ fn oltp_plan(
         ],
         uniform: false,
         depth: 0,
+        batched: false,
         apart: false,
         runtime_ns: of_run,
         seed: profile.seed,

@@ -1,17 +1,14 @@
 //! Conducts a bench: opens the targets, runs stage after stage, and puts the results together.
 
 use std::fs::File;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
-use weir::drivers::kind_of;
-use weir::{Backing, Device, QueueMode, Spread, Target};
-use weir_bio::Class;
+use serde_json::{Value, json};
+use weir::{Backing, Device, Target};
 use weir_load::oltp::Profile;
 use weir_load::presets::Stage;
-use weir_load::{Amount, Arrival, Direction, Job, Sizes, Verify};
+use weir_load::{Amount, Job};
 use weir_trace::document::Bench;
 
 use crate::engine::commits;
@@ -19,8 +16,10 @@ use crate::engine::run::{self, Load, Measured, Progress};
 use crate::results::outcome::{About, outcome};
 use crate::workload::content;
 use crate::workload::devices::{self, Devices};
+use crate::workload::files::target_of;
 use crate::workload::groups::{self, Groups, UNIT_BYTES};
 use crate::workload::spec::{Oltp, RunSpec, Workload};
+use crate::workload::told::{device_json, job_json};
 
 /// A bench to conduct.
 pub struct Request<'a> {
@@ -62,14 +61,16 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
         content::refuse(&written(&request.spec, &stages)?)?;
     }
     let (mut measured, mut failure, mut about) = (Vec::new(), None, None);
+    let mut memory = Memory::of(&stages);
     let count = u32::try_from(stages.len()).unwrap_or(1);
     for stage in &stages {
         if !measured.is_empty() && request.interrupted.load(Ordering::Acquire) {
             failure = Some(String::from("interrupted"));
             break;
         }
-        let run = Opened::open(request, stage).and_then(|opened| {
-            about.get_or_insert_with(|| opened.about(request, &stages));
+        let run = Opened::open(request, stage, &mut memory).and_then(|opened| {
+            let about = about.get_or_insert_with(|| opened.about(request, &stages));
+            opened.tell_stage(request, stage, measured.len(), &stages, about);
             opened.run(request, stage, request.spec.runtime.map(|runtime| runtime / count))
         });
         let part = match run {
@@ -171,32 +172,66 @@ fn reads_from_cache(jobs: &[&Job], target: &mut Target) -> bool {
     target.backing.use_page_cache()
 }
 
-/// The target of a job: what is given for all, or its own file or target.
-fn target_of(job: &Job, given: Option<&str>) -> Result<String, String> {
-    if let Some(target) = given {
-        return Ok(String::from(target));
-    }
-    let Some(name) = &job.target else {
+/// Opens the target with the page cache if that is what its jobs ask for.
+///
+/// # Errors
+/// A target that has none; jobs that are not of one mind.
+fn go_through_cache(jobs: &[&Job], name: &str, target: &mut Target) -> Result<(), String> {
+    let Some(job) = jobs.iter().find(|job| job.buffered == Some(true)) else { return Ok(()) };
+    if let Some(other) = jobs.iter().find(|job| job.buffered != Some(true)) {
         return Err(format!(
-            "job {} has no target: --target TARGET, or filename= in its section",
-            job.name
+            "job {} has direct=0 and job {} on the same {name} has not: a target is opened once",
+            job.name, other.name
         ));
-    };
-    if name.split_once(':').is_some_and(|(kind, _)| kind_of(kind).is_some()) {
-        return Ok(name.clone());
     }
-    let path: String = name
-        .chars()
-        .flat_map(|c| matches!(c, ',' | '+' | '\\').then_some('\\').into_iter().chain([c]))
-        .collect();
-    // A file that is not there is made, if the job says how long.
-    let size = match (job.size, job.offset) {
-        (Some(Amount::Bytes(size)), Amount::Bytes(offset)) if !Path::new(name).exists() => {
-            format!(",size={}", size + offset)
+    match target.backing.use_page_cache() {
+        true => Ok(()),
+        false => Err(format!("job {} has direct=0, and {name} has no page cache here", job.name)),
+    }
+}
+
+/// Disks in memory, which stages without names share: the later ones find there what those before
+/// them have left. A named one is a measurement of its own.
+struct Memory {
+    kept: Vec<(String, Device, Vec<Device>)>,
+    /// Threads of the largest stage, if there is anything to keep.
+    threads: Option<usize>,
+}
+
+impl Memory {
+    fn of(stages: &[Stage]) -> Memory {
+        let keeps = stages.len() > 1 && stages.iter().all(|stage| stage.name.is_none());
+        let threads = keeps.then(|| stages.iter().map(threads_of).max()).flatten();
+        Memory { kept: Vec::new(), threads }
+    }
+
+    fn find(&self, name: &str) -> Option<(Device, Vec<Device>)> {
+        let found = self.kept.iter().find(|(known, ..)| known == name);
+        found.map(|(_, device, below)| (device.clone(), below.clone()))
+    }
+
+    fn keep(&mut self, name: &str, target: &Target, device: &Device, below: &[Device]) {
+        if self.threads.is_some() && devices::is_memory(target) {
+            self.kept.push((String::from(name), device.clone(), below.to_vec()));
         }
-        _ => String::new(),
-    };
-    Ok(format!("file:{path}{size}"))
+    }
+}
+
+/// The devices that a stage reads from.
+fn devices_read(groups: Option<&Groups>, stage: &Stage, disks: &[usize]) -> Vec<usize> {
+    let jobs = stage.jobs.iter().zip(disks);
+    let reads = jobs.filter(|(job, _)| job.directions().contains(&0)).map(|(_, disk)| *disk);
+    groups.map_or_else(|| reads.collect(), |groups| groups.data.clone())
+}
+
+/// Threads that the clones of a stage can use.
+fn threads_of(stage: &Stage) -> usize {
+    usable(stage.jobs.iter().map(|job| usize::from(job.clones)).sum())
+}
+
+fn usable(contexts: usize) -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    contexts.clamp(1, cpus)
 }
 
 /// The devices of a stage.
@@ -223,7 +258,7 @@ struct Grounds {
 }
 
 impl Opened {
-    fn open(request: &Request<'_>, stage: &Stage) -> Result<Opened, String> {
+    fn open(request: &Request<'_>, stage: &Stage, memory: &mut Memory) -> Result<Opened, String> {
         let given = request.spec.target.as_deref();
         let wanted: Vec<String> = match &request.spec.workload {
             Workload::Stages(_) => {
@@ -231,12 +266,10 @@ impl Opened {
             }
             Workload::Oltp(oltp) => [&oltp.data[..], &oltp.redo].concat(),
         };
-        let contexts: usize = match &request.spec.workload {
-            Workload::Stages(_) => stage.jobs.iter().map(|job| usize::from(job.clones)).sum(),
-            Workload::Oltp(oltp) => usize::from(oltp.users) * usize::from(oltp.threads),
+        let threads = match &request.spec.workload {
+            Workload::Stages(_) => threads_of(stage),
+            Workload::Oltp(oltp) => usable(usize::from(oltp.users) * usize::from(oltp.threads)),
         };
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = contexts.clamp(1, cpus);
         let Devices { devices, of: disks } = match &request.spec.workload {
             Workload::Stages(_) => Devices::of_jobs(&wanted)?,
             Workload::Oltp(_) => Devices::of_groups(&wanted)?,
@@ -245,13 +278,7 @@ impl Opened {
             Workload::Oltp(Oltp { data, redo, .. }) => Some(Groups::of(data, redo, &disks)?),
             Workload::Stages(_) => None,
         };
-        let devices_read: Vec<usize> = match &groups {
-            Some(groups) => groups.data.clone(),
-            None => {
-                let jobs = stage.jobs.iter().zip(&disks);
-                jobs.filter(|(job, _)| job.directions().contains(&0)).map(|(_, d)| *d).collect()
-            }
-        };
+        let devices_read = devices_read(groups.as_ref(), stage, &disks);
         told_apart(request, stage, &devices, &disks)?;
         let (names, opened, below, cached) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut opened = Opened { names, devices: opened, below, cached, disks, groups, threads };
@@ -259,10 +286,19 @@ impl Opened {
             let jobs = stage.jobs.iter().zip(&opened.disks).filter(|(_, disk)| **disk == number);
             let jobs: Vec<&Job> = jobs.map(|(job, _)| job).collect();
             let cached = reads_from_cache(&jobs, &mut target);
+            go_through_cache(&jobs, &name, &mut target)?;
             if !jobs.is_empty() && !jobs.iter().any(|job| job.changes()) {
                 devices::read_held(&mut target);
             }
-            let made = devices::open_number(number, &name, &target, threads)?;
+            if let Some((device, below)) = memory.find(&name) {
+                opened.below.extend(below);
+                opened.devices.push(device);
+                opened.cached.push(cached);
+                opened.names.push(name);
+                continue;
+            }
+            let homes = memory.threads.unwrap_or(threads);
+            let made = devices::open_number(number, &name, &target, homes)?;
             made.notices.iter().for_each(|notice| (request.notice)(notice));
             let barriers = made.device.config().barriers;
             // No disk is asked for what is in the page cache, whatever stands there.
@@ -279,7 +315,9 @@ impl Opened {
                 }
                 (request.notice)(&what);
             }
-            opened.below.extend(made.below());
+            let below: Vec<Device> = made.below().into_iter().collect();
+            memory.keep(&name, &target, &made.device, &below);
+            opened.below.extend(below);
             opened.devices.push(made.device);
             opened.cached.push(cached);
             opened.names.push(name);
@@ -422,6 +460,29 @@ impl Opened {
         }
     }
 
+    /// Puts what is known of a later stage's jobs in the place of what was guessed.
+    fn tell_stage(
+        &self,
+        request: &Request<'_>,
+        stage: &Stage,
+        number: usize,
+        stages: &[Stage],
+        about: &mut About,
+    ) {
+        if number == 0 || request.spec.target.is_some() {
+            return;
+        }
+        let before: usize = stages[..number].iter().map(|stage| stage.jobs.len()).sum();
+        for (index, (job, disk)) in stage.jobs.iter().zip(&self.disks).enumerate() {
+            let mut told = self.job_json(job, *disk);
+            told["target"] = self.names[*disk].clone().into();
+            about.job["jobs"][before + index] = told;
+        }
+        let known: Vec<String> = about.target.split(' ').map(String::from).collect();
+        let new = self.names.iter().filter(|name| !known.contains(name));
+        new.for_each(|name| about.target.push_str(&format!(" {name}")));
+    }
+
     /// `oltp`, with each disk of its groups where they have more than one.
     fn oltp_json(&self, request: &Request<'_>, oltp: &Oltp) -> Value {
         let redo = self.groups.iter().filter(|groups| !groups.is_shared()).map(|g| &g.redo[..]);
@@ -460,69 +521,6 @@ impl Opened {
     }
 }
 
-fn device_json(device: &Device) -> Map<String, Value> {
-    let config = device.config();
-    let options = [
-        ("queue_mode", json!(if config.mode == QueueMode::Sq { "sq" } else { "mq" })),
-        ("queues", json!(config.queues)),
-        (
-            "spread",
-            json!(if config.spread == Spread::RoundRobin { "round-robin" } else { "submitter" }),
-        ),
-        ("scheduler", json!(device.scheduler())),
-        ("nr_requests", json!(device.nr_requests())),
-        ("nomerges", json!(config.nomerges)),
-        ("barriers", json!(if config.barriers { "on" } else { "off" })),
-    ];
-    options.into_iter().map(|(name, value)| (String::from(name), value)).collect()
-}
-
-fn job_json(job: &Job, device: &Device) -> Value {
-    let range = job.range(run::ground(device)).ok();
-    let sizes = || job.directions().iter().map(|direction| &job.sizes[*direction]);
-    let bs = match sizes().next() {
-        Some(Sizes::Fixed(bytes)) if sizes().all(|size| *size == Sizes::Fixed(*bytes)) => {
-            Value::from(*bytes)
-        }
-        _ => Value::from(sizes().map(Sizes::to_string).collect::<Vec<_>>().join(",")),
-    };
-    let mut told = json!({
-        "name": job.name, "rw": job.rw(), "bs": bs, "iodepth": job.depth,
-        "numjobs": job.clones, "size": range.map(|range| range.bytes),
-        "offset": range.map(|range| range.offset), "fsync": job.flush_every,
-        "time_based": job.time_based, "randseed": job.seed,
-    });
-    if let Some(verify) = job.verify {
-        told["verify"] = if verify == Verify::Crc32c { "crc32c" } else { "pattern" }.into();
-    }
-    if job.ioprio.class() != Class::None {
-        told["prioclass"] = (job.ioprio.class() as u8).into();
-        told["prio"] = job.ioprio.level().into();
-    }
-    if job.ramp_ns > 0 {
-        told["ramp_time_ns"] = job.ramp_ns.into();
-    }
-    if job.direction == Direction::Mixed {
-        told["rwmixread"] = job.read_percent.into();
-    }
-    if job.rate != [0; 3] {
-        told["rate_iops"] = job.rate.to_vec().into();
-        told["rate_process"] = match job.arrival {
-            Arrival::Even => "linear",
-            Arrival::Poisson => "poisson",
-        }
-        .into();
-    }
-    if job.background {
-        told["background"] = true.into();
-    }
-    if job.think_ns > 0 {
-        told["thinktime_ns"] = job.think_ns.into();
-    }
-    told["random_distribution"] = job.distribution.to_string().into();
-    told
-}
-
 /// Every I/O under way has a buffer, and a machine out of memory ends programs at will.
 fn check_memory(loads: &[Load]) -> Result<(), String> {
     let memory = rustix::system::sysinfo();
@@ -545,8 +543,8 @@ fn check_memory(loads: &[Load]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_bio::IoPrio;
-    use weir_load::Zone;
+    use weir_bio::{Class, IoPrio};
+    use weir_load::{Direction, Verify, Zone};
 
     fn request<'a>(workload: Workload, interrupted: &'a AtomicBool) -> Request<'a> {
         Request {

@@ -174,7 +174,7 @@ impl Devices {
 }
 
 /// Whether what a target holds is memory of this process, or nothing.
-fn is_memory(target: &Target) -> bool {
+pub(crate) fn is_memory(target: &Target) -> bool {
     let leaves = leaves("", target);
     leaves.iter().all(|(_, leaf)| leaf.backing.identity() == Identity::Own)
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use weir_bench::workload::spec::{Oltp, RunSpec, Workload};
+use weir_load::options::Section;
 use weir_load::presets::{PRESETS, Stage, stages};
 use weir_load::{Access, Job, Zone, jobfile};
 
@@ -107,6 +108,9 @@ impl Asked<'_> {
         let target = self.only_target()?;
         let is_file = self.preset().is_none() && self.job.is_some();
         let (mut stages, mut notes) = self.stages()?;
+        for job in stages.iter_mut().flat_map(|stage| &mut stage.jobs) {
+            notes.extend(self.flags.apply(job)?);
+        }
         let jobs = || stages.iter().flat_map(|stage| &stage.jobs);
         if target.is_none() && jobs().all(|job| job.target.is_none()) && !self.flags.has("filename")
         {
@@ -116,9 +120,8 @@ impl Asked<'_> {
         let Window { mut runtime, ramp: own_ramp, seed } = self.window;
         let finite = jobs().all(|job| !job.time_based);
         for job in stages.iter_mut().flat_map(|stage| &mut stage.jobs) {
-            notes.extend(self.flags.apply(job)?);
-            // A job with an end of its own, as dd32 has, keeps it.
-            job.time_based |= is_file && runtime.is_some();
+            // A job with an end of its own, as dd32 has, keeps it; so does one that is told to.
+            job.time_based |= is_file && runtime.is_some() && !self.flags.has("time_based");
             job.runtime_ns = runtime.map(nanos).or(job.runtime_ns);
             job.ramp_ns = own_ramp.map_or(job.ramp_ns, nanos);
             job.seed = seed.unwrap_or(job.seed);
@@ -142,12 +145,18 @@ impl Asked<'_> {
             return Ok((stages, Vec::new()));
         }
         let Some(file) = self.job else {
-            let job = Job { access: Access::Random, time_based: true, ..Job::default() };
+            let job = Job { access: Access::Random, time_based: true, ..Section::of_fio().job };
             return Ok((vec![Stage { name: None, jobs: vec![job] }], Vec::new()));
         };
         let text = std::fs::read_to_string(file).map_err(|error| not_found(file, &error))?;
-        let read = jobfile::read(file, &text).map_err(|e| e.to_string())?;
-        Ok((vec![Stage { name: None, jobs: read.jobs }], read.notes))
+        let mut read = jobfile::read(file, &text).map_err(|e| e.to_string())?;
+        if self.target.is_empty() && !self.flags.has("filename") {
+            read.use_own();
+        }
+        if !self.flags.has("randseed") {
+            read.use_seed(drawn_seed());
+        }
+        Ok((read.stages(), read.notes))
     }
 
     fn only_target(&self) -> Result<Option<String>, Failure> {
@@ -199,6 +208,12 @@ fn inner(target: &str) -> String {
 /// The fault of a flag that another job has no use for.
 pub(super) fn not_of_oltp(flag: &str) -> Failure {
     Failure::Bad(format!("--{flag} is for the preset oltp alone: weir bench oltp --{flag} ..."))
+}
+
+/// A seed that is another in each run.
+fn drawn_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.unwrap_or_default().as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(40)
 }
 
 /// Times are held below 30 days.

@@ -1,0 +1,148 @@
+//! Setters of the options about where I/O goes.
+
+use super::Section;
+use crate::Amount;
+use crate::engine::Engine;
+use crate::job::{Access, Direction};
+use crate::order::Strides;
+use crate::quantity::{amount, size, yes};
+
+/// A pattern, and behind it what is left out between two I/Os.
+pub(super) fn rw(section: &mut Section, value: &str) -> Result<(), String> {
+    use Access::{Random, Sequential};
+    use Direction::{Mixed, Read, Trim, TrimWrite, Write};
+    let job = &mut section.job;
+    let (pattern, step) = value.split_once(':').map_or((value, None), |(p, s)| (p, Some(s)));
+    (job.access, job.direction) = match pattern {
+        "read" => (Sequential, Read),
+        "write" => (Sequential, Write),
+        "randread" => (Random, Read),
+        "randwrite" => (Random, Write),
+        "rw" | "readwrite" => (Sequential, Mixed),
+        "randrw" => (Random, Mixed),
+        "trim" => (Sequential, Trim),
+        "randtrim" => (Random, Trim),
+        "trimwrite" => (Sequential, TrimWrite),
+        "randtrimwrite" => (Random, TrimWrite),
+        _ => {
+            return Err(String::from(
+                "takes read, write, randread, randwrite, rw, randrw, trim, randtrim, trimwrite or \
+                 randtrimwrite",
+            ));
+        }
+    };
+    job.step = match (step, job.access) {
+        (None, _) => 0,
+        (Some(_), Random) => {
+            return Err(String::from("what is behind the colon is for sequential I/O"));
+        }
+        (Some(step), Sequential) => match step.strip_prefix('-') {
+            Some(back) => -(size(back)? as i64),
+            None => size(step)? as i64,
+        },
+    };
+    Ok(())
+}
+
+pub(super) fn offset_increment(section: &mut Section, value: &str) -> Result<(), String> {
+    section.job.offset_increment = amount(value)?;
+    Ok(())
+}
+
+pub(super) fn align(section: &mut Section, value: &str) -> Result<(), String> {
+    section.job.align = match size(value)? {
+        0 => None,
+        bytes => Some(bytes),
+    };
+    Ok(())
+}
+
+pub(super) fn no_map(section: &mut Section, value: &str) -> Result<(), String> {
+    section.job.map = !yes(value)?;
+    Ok(())
+}
+
+pub(super) fn generator(section: &mut Section, value: &str) -> Result<(), String> {
+    match value {
+        // An LFSR comes to no place twice, whether or not a map is kept.
+        "lfsr" => section.covers = true,
+        "tausworthe" | "tausworthe64" => section.covers = false,
+        _ => return Err(String::from("takes tausworthe, lfsr or tausworthe64")),
+    }
+    section.notes.push(format!("random_generator={value}: weir's own generator draws"));
+    Ok(())
+}
+
+pub(super) fn zone_mode(section: &mut Section, value: &str) -> Result<(), String> {
+    section.zones.mode = match value {
+        "none" => false,
+        "strided" => true,
+        "zbd" => return Err(String::from("no target here is zoned: takes none or strided")),
+        _ => return Err(String::from("takes none or strided")),
+    };
+    Ok(())
+}
+
+pub(super) fn zone_bytes(section: &mut Section, value: &str) -> Result<(), String> {
+    section.zones.bytes = Some(size(value)?);
+    Ok(())
+}
+
+pub(super) fn zone_range(section: &mut Section, value: &str) -> Result<(), String> {
+    section.zones.range = Some(size(value)?);
+    Ok(())
+}
+
+pub(super) fn zone_skip(section: &mut Section, value: &str) -> Result<(), String> {
+    section.zones.skip = size(value)?;
+    Ok(())
+}
+
+pub(super) fn engine(section: &mut Section, value: &str) -> Result<(), String> {
+    let engine = Engine::of(value)?;
+    section.notes.push(engine.note(value));
+    section.engine = Some(engine);
+    Ok(())
+}
+
+pub(super) fn file_size(section: &mut Section, value: &str) -> Result<(), String> {
+    if value.contains('-') {
+        return Err(String::from("takes one size: files of random sizes are none of a device"));
+    }
+    section.file_size = Some(size(value)?);
+    Ok(())
+}
+
+/// The zones as they are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Zones {
+    mode: bool,
+    bytes: Option<u64>,
+    range: Option<u64>,
+    skip: u64,
+}
+
+impl Zones {
+    pub(super) fn strides(self) -> Result<Option<Strides>, String> {
+        let Zones { mode, bytes, range, skip } = self;
+        if !mode {
+            return Ok(None);
+        }
+        let bytes = bytes.ok_or("zonemode=strided needs a zonesize")?;
+        Ok(Some(Strides { bytes, range: range.unwrap_or(bytes), skip }))
+    }
+}
+
+/// What is worked on and how much is moved, where the length of the file is given too.
+pub(super) fn bound_by_file(section: &mut Section) {
+    let Some(bytes) = section.file_size else { return };
+    let job = &mut section.job;
+    match job.size {
+        None => job.size = Some(Amount::Bytes(bytes)),
+        Some(Amount::Bytes(size)) if size > bytes => {
+            job.io_size = job.io_size.or(Some(Amount::Bytes(size)));
+            job.size = Some(Amount::Bytes(bytes));
+        }
+        Some(_) => (),
+    }
+}
