@@ -13,7 +13,7 @@
 use weir_load::{Direction, Job};
 use weir_map::multipath::table::Policy;
 use weir_queue::Config;
-use weir_sim::{Habit, Host, HostSpec, Processes, Profile, San};
+use weir_sim::{Habit, Host, HostSpec, Ports, Processes, Profile, San};
 use weir_sim_disk::Spec;
 
 #[derive(Clone)]
@@ -64,6 +64,7 @@ fn spec(size: &Size) -> HostSpec {
             link: 1_600_000_000,
             path: queues(32),
             selector: Policy::ServiceTime,
+            ports: Ports::default(),
         }),
         processes: vec![Processes::new("readers", 64, habit, job)],
         weights: Vec::new(),

@@ -10,19 +10,31 @@ use weir_queue::{Config, Device, Driver, QueueMode};
 use weir_sim_disk::{Disk, Kind};
 
 use crate::cpu::Cpu;
-use crate::driver::{SharedPort, SimDriver};
+use crate::driver::SimDriver;
 use crate::host::{DeviceSide, DiskSide, Host, HostSide, LaneSide, Layer};
 use crate::link::Link;
+use crate::midlayer::Facts;
+use crate::nexus::{self, Outlet};
 use crate::profile::SchedulerPrice;
+use crate::scsi::{Identified, PortSide};
 use crate::spec::{HostError, HostSpec, San};
+
+/// A volume that a host reaches over the ports of its target.
+struct Volume<'a> {
+    host: usize,
+    volume: usize,
+    disk: usize,
+    facts: &'a Arc<Facts>,
+    ports: &'a [PortSide],
+}
 
 /// A device that is to be.
 struct Plan<'a> {
     layer: Layer,
     config: Config,
     driver: Arc<dyn Driver>,
-    /// The driver's ports, by hard queue; none of a mapped device.
-    ports: Vec<SharedPort>,
+    /// What each hard queue hands its commands to.
+    outlets: Vec<Outlet>,
     /// The processor that the interrupts of each hard queue go to.
     cpu_of: &'a dyn Fn(usize) -> usize,
 }
@@ -54,21 +66,35 @@ impl Host {
             let disk = Disk::new(&spec.disk, spec.seed.wrapping_add(index as u64));
             self.disks.push(DiskSide { disk, alarm: None });
         }
-        for host in 0..self.hosts.len() {
-            match &spec.san {
-                None => (0..spec.disks).try_for_each(|disk| self.add_direct(spec, host, disk))?,
-                Some(san) => {
-                    for _ in 0..san.adapters {
-                        let (adapter, line) = (self.add_lock(), self.lines.len());
-                        self.adapters.push(adapter);
-                        self.lines.resize(line + 1, None);
-                        self.links.extend([Link::new(san.link), Link::new(san.link)]);
-                    }
-                    for volume in 0..spec.disks {
-                        let disk = if is_one { 0 } else { volume };
-                        self.add_over_paths(spec, san, host, [volume, disk])?;
-                    }
+        match &spec.san {
+            None => {
+                for host in 0..self.hosts.len() {
+                    (0..spec.disks).try_for_each(|disk| self.add_direct(spec, host, disk))?;
                 }
+                Ok(())
+            }
+            Some(san) => self.add_network(spec, san, is_one),
+        }
+    }
+
+    /// The adapters of all hosts, and the disks behind them: all of them one array, or each a disk.
+    fn add_network(&mut self, spec: &HostSpec, san: &San, is_one: bool) -> Result<(), HostError> {
+        let identified = Identified::new(spec)?;
+        let facts = (0..spec.disks).map(|disk| identified.facts(disk));
+        let facts = facts.collect::<Result<Vec<_>, _>>()?;
+        for host in 0..self.hosts.len() {
+            for _ in 0..san.adapters {
+                let (adapter, line) = (self.add_lock(), self.lines.len());
+                self.adapters.push(adapter);
+                self.lines.resize(line + 1, None);
+                self.links.extend([Link::new(san.link), Link::new(san.link)]);
+            }
+            let port = |path| PortSide::new(spec, san, [host, path], &identified);
+            let ports: Vec<PortSide> = (0..san.paths).map(port).collect();
+            for (volume, facts) in facts.iter().enumerate() {
+                let disk = if is_one { 0 } else { volume };
+                let volume = Volume { host, volume, disk, facts, ports: &ports };
+                self.add_over_paths(spec, san, &volume)?;
             }
         }
         Ok(())
@@ -79,12 +105,12 @@ impl Host {
         let config = Config { name: format!("disk{disk}"), ..spec.config.clone() };
         let queues = usize::from(config.queues);
         let driver = Arc::new(SimDriver::new(spec.disk.clone(), config.queues, self.lanes.len()));
-        let ports = (0..queues).map(|queue| driver.port(queue)).collect();
+        let outlets = (0..queues).map(|queue| Outlet::Disk(driver.port(queue))).collect();
         let vectors = spec.profile.path.vectors.clamp(1, queues);
         let cpus = self.hosts[host].cpus.clone();
         let cpu_of = |queue: usize| cpus.start + (queue % vectors) * cpus.len() / vectors;
         let layer = Layer::Disk(disk);
-        let plan = Plan { layer, config, driver, ports, cpu_of: &cpu_of };
+        let plan = Plan { layer, config, driver, outlets, cpu_of: &cpu_of };
         let device = self.add_device(plan)?;
         self.devices[device].device.attach_groups(&self.groups);
         self.hosts[host].devices.push(device);
@@ -96,28 +122,30 @@ impl Host {
         &mut self,
         spec: &HostSpec,
         san: &San,
-        host: usize,
-        [volume, disk]: [usize; 2],
+        volume: &Volume<'_>,
     ) -> Result<(), HostError> {
+        let Volume { host, volume: number, .. } = *volume;
         let names: Vec<String> =
-            (0..san.paths).map(|path| format!("host{host}-disk{volume}-path{path}")).collect();
+            (0..san.paths).map(|path| format!("host{host}-disk{number}-path{path}")).collect();
         let mut legs = Vec::new();
         for (path, name) in names.iter().enumerate() {
-            let leg = self.add_path(spec, san, [host, disk, path], name)?;
+            let leg = self.add_path(san, (volume, path), name)?;
             legs.push(self.devices[leg].device.clone());
         }
         let mut table = Table::of_paths(san.selector, names.iter().map(String::as_str));
         let is_single = spec.config.mode == QueueMode::Sq;
         table.features.queue_mode = Some(if is_single { Mode::Rq } else { Mode::Mq });
-        // No path fails here, and checks would be commands that no process asked for.
-        let settings = Settings { path_checker: Checker::None, ..Settings::default() };
+        // Where no path fails, checks would be commands that no process asked for.
+        let path_checker = if san.may_fail() { Checker::Tur } else { Checker::None };
+        let settings = Settings { path_checker, ..Settings::default() };
         let mapped = Multipath::new(table, legs, settings).map_err(|why| refused(&why))?;
-        let name = format!("host{host}-disk{volume}");
+        let name = format!("host{host}-disk{number}");
         let config = Config { name, ..spec.config.clone() };
         let first = self.hosts[host].cpus.start;
-        let (driver, ports) = (Arc::new(mapped), Vec::new());
+        let driver = Arc::new(mapped);
+        let outlets = (0..config.queues).map(|_| Outlet::Legs).collect();
         let cpu_of = &|_| first;
-        let plan = Plan { layer: Layer::Mapped, config, driver, ports, cpu_of };
+        let plan = Plan { layer: Layer::Mapped, config, driver, outlets, cpu_of };
         let device = self.add_device(plan)?;
         self.devices[device].device.attach_groups(&self.groups);
         self.hosts[host].devices.push(device);
@@ -126,21 +154,28 @@ impl Host {
 
     fn add_path(
         &mut self,
-        spec: &HostSpec,
         san: &San,
-        [host, disk, path]: [usize; 3],
+        (volume, path): (&Volume<'_>, usize),
         name: &str,
     ) -> Result<usize, HostError> {
-        let config = Config { name: name.to_owned(), ..san.path.clone() };
+        let Volume { host, disk, facts, ports, .. } = *volume;
+        // Its tags are those of the port; what a path may have at once is the unit's depth.
+        let config = Config { name: name.to_owned(), depth: None, ..san.path.clone() };
         let queues = usize::from(config.queues);
-        let driver = Arc::new(SimDriver::new(spec.disk.clone(), config.queues, self.lanes.len()));
-        let ports = (0..queues).map(|queue| driver.port(queue)).collect();
+        let driver = Arc::new(ports[path].unit(facts)?);
+        self.units.push(Arc::clone(&driver));
+        let lanes_from = self.lanes.len();
+        let outlet = |(queue, nexus): (usize, &nexus::SharedNexus)| {
+            let unit = nexus::lock(nexus).add_unit(lanes_from + queue);
+            Outlet::Nexus(Arc::clone(nexus), unit)
+        };
+        let outlets = ports[path].nexuses.iter().enumerate().map(outlet).collect();
         let own = path % san.adapters;
         let vectors = san.adapters * queues;
         let cpus = self.hosts[host].cpus.clone();
         let cpu_of = |queue| cpus.start + (own * queues + queue) * cpus.len() / vectors;
         let layer = Layer::Path { disk, adapter: host * san.adapters + own };
-        let plan = Plan { layer, config, driver, ports, cpu_of: &cpu_of };
+        let plan = Plan { layer, config, driver, outlets, cpu_of: &cpu_of };
         let index = self.add_device(plan)?;
         if san.path.mode == QueueMode::Sq {
             self.has_single_paths = true;
@@ -159,16 +194,15 @@ impl Host {
     }
 
     fn add_device(&mut self, plan: Plan<'_>) -> Result<usize, HostError> {
-        let Plan { layer, config, driver, ports, cpu_of } = plan;
-        let (queues, is_single) = (usize::from(config.queues), config.mode == QueueMode::Sq);
+        let Plan { layer, config, driver, outlets, cpu_of } = plan;
+        let is_single = config.mode == QueueMode::Sq;
         // The figures are those of processes: what a device would count is memory that each request
         // has to fetch, and no figure comes from it.
         let config = Config { iostats: false, ..config };
         let device = Device::new(config, driver).map_err(|why| refused(&why))?;
         let price = self.price_of(device.scheduler());
         let (lanes_from, index) = (self.lanes.len(), self.devices.len());
-        let mut ports = ports.into_iter();
-        for queue in 0..queues {
+        for (queue, outlet) in outlets.into_iter().enumerate() {
             let lane = device.open_lane(queue, &self.bell).map_err(|why| refused(&why))?;
             let place = lane.place();
             if self.places.len() <= place {
@@ -180,11 +214,10 @@ impl Host {
                 lane,
                 device: index,
                 cpu: cpu_of(queue),
-                port: ports.next().unwrap_or_default(),
+                outlet,
                 raised: false,
                 timer: None,
                 mutex,
-                inbound: Vec::new(),
             });
         }
         let right = self.add_lock();

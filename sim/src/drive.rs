@@ -9,6 +9,7 @@ use crate::cpu::{Running, Spent, Step};
 use crate::heard::Heard;
 use crate::host::{Host, Layer};
 use crate::lock::Grant;
+use crate::nexus::Moved;
 use crate::profile::{Path, SharedQueue};
 
 /// What a request costs a driver.
@@ -319,8 +320,10 @@ impl Host {
             self.turn_single(lane, &mut steps);
         } else {
             let heard = Heard::default();
+            self.begin_turn(lane);
             self.lanes[lane].lane.run_telling(now, &heard);
-            self.price(lane, locked, &heard, &mut steps);
+            let moved = self.end_turn(lane);
+            self.price(lane, locked, (&heard, moved), &mut steps);
             self.price_below(&mut steps);
         }
         let side = &mut self.lanes[lane];
@@ -355,7 +358,13 @@ impl Host {
     }
 
     /// What a turn of a lane costs, and what comes of it.
-    fn price(&mut self, lane: usize, locked: bool, heard: &Heard, steps: &mut Vec<Step>) {
+    fn price(
+        &mut self,
+        lane: usize,
+        locked: bool,
+        (heard, moved): (&Heard, Moved),
+        steps: &mut Vec<Step>,
+    ) {
         let stalled = self.stalled(heard.issued.get());
         let side = &self.lanes[lane];
         let device = &self.devices[side.device];
@@ -386,10 +395,12 @@ impl Host {
         steps.push(system(answered * layer.end + own + issued * layer.issue + rung));
         if let Layer::Path { adapter, .. } = device.layer {
             let price = self.profile.scsi;
-            steps.push(Step::Touch { lines: adapter, count: (answered + issued) * price.counters });
-            steps.push(system(answered * price.done + issued * price.send));
+            let count = (moved.ended + moved.sent) * price.counters;
+            steps.push(Step::Touch { lines: adapter, count });
+            steps.push(system(moved.ended * price.done + moved.sent * price.send));
         }
-        if issued > 0 && device.layer != Layer::Mapped {
+        let is_disk = matches!(device.layer, Layer::Disk(_));
+        if moved.sent > 0 || (issued > 0 && is_disk) {
             steps.push(Step::Start(lane));
         }
         if heard.ended.get() > 0 {

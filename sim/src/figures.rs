@@ -14,6 +14,8 @@ pub struct Figures {
     pub ns: u64,
     /// I/Os that ended.
     pub ios: u64,
+    /// Those among them that ended with an error.
+    pub failed: u64,
     /// Their latencies, in all, ns.
     pub latency: u64,
     /// The processors.
@@ -138,6 +140,7 @@ impl Returned {
 pub(crate) struct Tally {
     bytes: u64,
     flushes: u64,
+    pub(crate) failed: u64,
     /// Of its I/Os, flushes apart; none so far has no memory.
     latencies: Option<Box<Times>>,
 }

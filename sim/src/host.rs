@@ -13,14 +13,16 @@ use weir_sim_disk::Disk;
 
 use crate::agenda::{Agenda, Alarm};
 use crate::cpu::{Cpu, CpuTime, Step};
-use crate::driver::{SharedPort, lock, split_name};
+use crate::driver::{lock, split_name};
 use crate::figures::{Commands, Figures, KindFigures, Parts, Worked, service};
 use crate::heard::{HeardBelow, Hold};
-use crate::link::{Link, Passing, links_of};
+use crate::link::Link;
 use crate::lock::Lock;
+use crate::midlayer::Unit;
+use crate::nexus::{self, Outlet, Sent};
 use crate::process::{Process, Seat};
 use crate::profile::{Profile, SchedulerPrice};
-use crate::spec::{HostError, HostSpec};
+use crate::spec::{HostError, HostSpec, San};
 use crate::watch::Watch;
 
 /// Its one home is turned by the engine, which looks by itself.
@@ -70,14 +72,12 @@ pub(crate) struct LaneSide {
     pub(crate) device: usize,
     /// The processor that its interrupts go to.
     pub(crate) cpu: usize,
-    pub(crate) port: SharedPort,
+    pub(crate) outlet: Outlet,
     /// It has interrupted, and was not turned since.
     pub(crate) raised: bool,
     pub(crate) timer: Option<Nanos>,
     /// The lock of its queue.
     pub(crate) mutex: usize,
-    /// Bytes that come back with each command's end, by tag.
-    pub(crate) inbound: Vec<u64>,
 }
 
 /// Lists that are empty between two steps, kept for their memory.
@@ -87,6 +87,7 @@ pub(crate) struct Spare {
     pub(crate) lanes: Vec<usize>,
     pub(crate) tokens: Vec<usize>,
     pub(crate) holds: Vec<(usize, Hold)>,
+    pub(crate) sent: Vec<Sent>,
 }
 
 /// A host under way, or several before the same disks.
@@ -106,6 +107,8 @@ pub struct Host {
     /// What schedulers cost, by name, as far as there are devices with them.
     pub(crate) prices: BTreeMap<String, Arc<SchedulerPrice>>,
     pub(crate) lanes: Vec<LaneSide>,
+    /// The logical units of all paths.
+    pub(crate) units: Vec<Arc<Unit>>,
     /// The lane at each place of the bell's roster.
     pub(crate) places: Vec<usize>,
     pub(crate) processes: Vec<Process>,
@@ -122,7 +125,7 @@ pub struct Host {
     pub(crate) spare: Spare,
     ios: u64,
     latency: u64,
-    commands: Commands,
+    pub(crate) commands: Commands,
     /// Its kinds of processes: their names, and what each gets.
     kinds: Vec<(String, Parts)>,
     /// Processes that finish by themselves and have not.
@@ -161,6 +164,7 @@ impl Host {
             devices: Vec::new(),
             prices: BTreeMap::new(),
             lanes: Vec::new(),
+            units: Vec::new(),
             places: Vec::new(),
             processes: Vec::new(),
             bell,
@@ -235,6 +239,7 @@ impl Host {
             group: self.groups.find(&alike.group).expect("it was made before"),
             begins_at,
             seed: spec.seed.wrapping_mul(0x9E37_79B9).wrapping_add(index as u64),
+            may_fail: spec.san.as_ref().is_some_and(San::may_fail),
         };
         self.processes.push(Process::new(seat, alike));
         self.unfinished += usize::from(alike.are_finite());
@@ -264,6 +269,13 @@ impl Host {
         let begun: u64 = self.processes.iter().map(|process| process.handed_in).sum();
         assert_eq!(begun, self.ios, "each I/O ends once");
         begun
+    }
+
+    /// The logical units of its paths as the SCSI mid-layer has them: of each host, of each disk,
+    /// one for each path.
+    #[must_use]
+    pub fn units(&self) -> &[Arc<Unit>] {
+        &self.units
     }
 
     /// Lets so much time pass; the figures of it.
@@ -319,6 +331,7 @@ impl Host {
         Figures {
             ns: self.agenda.now().since(begun),
             ios: self.ios - ios,
+            failed: self.processes.iter().map(|process| process.tally.failed).sum(),
             latency: self.latency - latency,
             cpus: self.cpus.len() as u64,
             time: CpuTime {
@@ -403,15 +416,16 @@ impl Host {
         }
         while let Some(end) = self.disks[index].disk.take_end(now) {
             let (lane, tag) = split_name(end.id);
-            match self.devices[self.lanes[lane].device].layer {
-                Layer::Path { adapter, .. } => {
-                    let bytes = self.lanes[lane].inbound[usize::from(tag)];
-                    self.put_on_link(links_of(adapter)[1], bytes, Passing::End(lane, tag));
+            match &self.lanes[lane].outlet {
+                Outlet::Nexus(nexus, _) => {
+                    let bytes = nexus::lock(nexus).leaves(tag);
+                    self.answer_over_link(lane, tag, bytes);
                 }
-                Layer::Disk(_) | Layer::Mapped => {
-                    lock(&self.lanes[lane].port).ended.push(tag);
+                Outlet::Disk(port) => {
+                    lock(port).ended.push(tag);
                     self.interrupt(lane);
                 }
+                Outlet::Legs => unreachable!("a mapper sends nothing to a disk"),
             }
         }
         self.set_disk_alarm(index);
@@ -420,26 +434,26 @@ impl Host {
     /// The commands that a lane has sent begin.
     pub(crate) fn start(&mut self, lane: usize) {
         let now = self.agenda.now();
-        let LaneSide { device, port, .. } = &self.lanes[lane];
-        let layer = self.devices[*device].layer;
-        let sent = std::mem::take(&mut lock(port).sent);
-        for job in &sent {
-            self.commands.count(job.op);
-            match layer {
-                Layer::Path { disk, adapter } => self.send(disk, adapter, *job),
-                Layer::Disk(disk) => self.disks[disk].disk.start(*job, now),
-                Layer::Mapped => unreachable!("a mapped device has no port"),
+        let LaneSide { device, outlet, .. } = &self.lanes[lane];
+        let port = match outlet {
+            Outlet::Disk(port) => Arc::clone(port),
+            Outlet::Nexus(nexus, unit) => {
+                let (nexus, unit) = (Arc::clone(nexus), *unit);
+                return self.send(lane, &nexus, unit);
             }
+            Outlet::Legs => unreachable!("a mapper sends nothing to a disk"),
+        };
+        let Layer::Disk(disk) = self.devices[*device].layer else {
+            unreachable!("a disk that is reached directly")
+        };
+        let mut sent = std::mem::take(&mut lock(&port).sent);
+        for job in sent.drain(..) {
+            self.commands.count(job.op);
+            self.disks[disk].disk.start(job, now);
         }
-        if let Layer::Disk(disk) = layer {
-            self.set_disk_alarm(disk);
-        }
-        let mut port = lock(&self.lanes[lane].port);
-        if port.sent.is_empty() {
-            // Kept for its memory.
-            port.sent = sent;
-            port.sent.clear();
-        }
+        self.set_disk_alarm(disk);
+        // Kept for its memory.
+        lock(&port).sent = sent;
     }
 
     pub(crate) fn set_disk_alarm(&mut self, index: usize) {

@@ -10,7 +10,7 @@ use weir_sim_disk::Job;
 pub(crate) enum Passing {
     /// A command, to a disk.
     Command(usize, Job),
-    /// The end of a command, to a lane: its tag.
+    /// The end of a command, to a lane: its slot.
     End(usize, u16),
 }
 

@@ -79,6 +79,8 @@ pub(crate) struct Seat {
     pub(crate) group: GroupId,
     pub(crate) begins_at: Nanos,
     pub(crate) seed: u64,
+    /// Paths may fail, and time may be up.
+    pub(crate) may_fail: bool,
 }
 
 /// What a process has made up and not handed in.
@@ -138,6 +140,8 @@ pub(crate) struct Process {
     pub(crate) began: Nanos,
     /// It finishes by itself.
     finite: bool,
+    /// An I/O of it may end with an error.
+    may_fail: bool,
     /// It asks for nothing any more.
     done: bool,
     /// When it last had back what had ended.
@@ -147,7 +151,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new(seat: Seat, alike: &Processes) -> Process {
-        let Seat { host, cpu, kind, submitters, stream, group, begins_at, seed } = seat;
+        let Seat { host, cpu, kind, submitters, stream, group, begins_at, seed, may_fail } = seat;
         let (habit, bytes) = (alike.habit, alike.job.buffer_bytes() as usize);
         let spare = (0..habit.depth.into()).map(|place| (place, Buf::zeroed(bytes))).collect();
         Process {
@@ -181,6 +185,7 @@ impl Process {
             tally: Tally::default(),
             began: begins_at,
             finite: alike.are_finite(),
+            may_fail,
             done: false,
             back_at: begins_at,
             finished: None,
@@ -338,19 +343,20 @@ impl Process {
 
     /// Takes what has ended; how much.
     pub(crate) fn take_ended(&mut self, now: Nanos) -> usize {
-        let Process { submitters, busy, stream, spare, begun, taken, returned, .. } = self;
-        let bytes = self.bytes;
+        let Process { submitters, busy, stream, spare, begun, taken, returned, tally, .. } = self;
+        let (bytes, may_fail) = (self.bytes, self.may_fail);
         let mut ended = 0;
         busy.retain(|device| {
             let submitter = &mut submitters[*device];
             ended += submitter.complete(now, |completion| {
                 let Completion { cookie, status, .. } = completion;
-                assert!(status.is_ok(), "a simulated disk has no errors: {status:?}");
+                assert!(status.is_ok() || may_fail, "nothing is the matter: {status:?}");
+                tally.failed += u64::from(!status.is_ok());
                 let (place, token) = ((cookie >> 16) as u32, cookie as u16);
                 let [begun, taken] = [&*begun, &*taken].map(|times| times[place as usize]);
                 returned.push(Returned::new(begun, taken, &completion));
                 spare.push((place, memory_of(completion.data, bytes)));
-                stream.ended(token, true, now);
+                stream.ended(token, status.is_ok(), now);
             });
             submitter.in_flight() > 0
         });

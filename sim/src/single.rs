@@ -12,6 +12,7 @@ use crate::cpu::Step;
 use crate::drive::system;
 use crate::heard::{HeardHolds, Hold};
 use crate::host::{DeviceSide, Host, Layer};
+use crate::nexus::Moved;
 
 impl Host {
     /// A process hands in what it has made up; what its processor does for that.
@@ -24,7 +25,7 @@ impl Host {
         heard.take(&mut holds);
         // A device after the other.
         holds.sort_by_key(|(device, _)| *device);
-        self.price_holds(&holds, steps);
+        self.price_holds(&holds, Moved::default(), steps);
         holds.clear();
         self.spare.holds = holds;
         self.price_below(steps);
@@ -34,10 +35,12 @@ impl Host {
     pub(crate) fn turn_single(&mut self, lane: usize, steps: &mut Vec<Step>) {
         let heard = HeardHolds::default();
         let device = self.lanes[lane].device;
+        self.begin_turn(lane);
         self.lanes[lane].lane.run_telling(self.agenda.now(), heard.of(device));
+        let moved = self.end_turn(lane);
         let mut holds = std::mem::take(&mut self.spare.holds);
         heard.take(&mut holds);
-        self.price_holds(&holds, steps);
+        self.price_holds(&holds, moved, steps);
         if holds.iter().any(|(_, hold)| hold.ended > 0) {
             steps.push(Step::Tell(lane));
         }
@@ -53,12 +56,15 @@ impl Host {
         }
         let mut holds = std::mem::take(&mut self.spare.holds);
         self.heard_below.take(&mut holds);
-        self.price_holds(&holds, steps);
+        self.price_holds(&holds, Moved::default(), steps);
         holds.clear();
         self.spare.holds = holds;
     }
 
-    fn price_holds(&self, holds: &[(usize, Hold)], steps: &mut Vec<Step>) {
+    /// `moved`: what crossed the border to the adapter in a turn of a path. It did so in the holds
+    /// in which requests were issued and ended; what more there is, such as a command that the
+    /// mid-layer sent again, comes after them.
+    fn price_holds(&self, holds: &[(usize, Hold)], mut moved: Moved, steps: &mut Vec<Step>) {
         for (device, hold) in holds {
             let device = &self.devices[*device];
             let (price, lock) = (&device.price, device.right);
@@ -75,19 +81,30 @@ impl Host {
                 Step::Free(lock),
                 Step::Fetch(price.after),
             ]);
-            self.price_adapter(device, hold, steps);
-            if *issued > 0 && device.layer != Layer::Mapped {
+            let part = Moved { sent: moved.sent.min(*issued), ended: moved.ended.min(*ended) };
+            moved = Moved { sent: moved.sent - part.sent, ended: moved.ended - part.ended };
+            self.price_adapter(device, part, steps);
+            let is_disk = matches!(device.layer, Layer::Disk(_));
+            if part.sent > 0 || (*issued > 0 && is_disk) {
+                steps.push(Step::Start(device.lanes_from));
+            }
+        }
+        if moved != Moved::default() {
+            let (device, _) = holds.last().expect("a turn takes the lock");
+            let device = &self.devices[*device];
+            self.price_adapter(device, moved, steps);
+            if moved.sent > 0 {
                 steps.push(Step::Start(device.lanes_from));
             }
         }
     }
 
-    /// The adapter's lock, for each command of a hold.
-    fn price_adapter(&self, device: &DeviceSide, hold: &Hold, steps: &mut Vec<Step>) {
+    /// The adapter's lock, for each command that was sent and each that has ended.
+    fn price_adapter(&self, device: &DeviceSide, moved: Moved, steps: &mut Vec<Step>) {
         let Layer::Path { adapter, .. } = device.layer else { return };
         let (lock, queue) = (self.adapters[adapter], device.right);
         let price = self.profile.scsi;
-        for (count, ns) in [(hold.issued, price.send), (hold.ended, price.done)] {
+        for (count, ns) in [(moved.sent, price.send), (moved.ended, price.done)] {
             for _ in 0..count {
                 steps.extend([
                     Step::Take(lock),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use weir_bio::Nanos;
 use weir_map::multipath::table::Policy;
 use weir_queue::Config;
 use weir_sim_disk::Spec;
@@ -46,6 +47,72 @@ pub struct San {
     pub path: Config,
     /// What chooses the path of a request.
     pub selector: Policy,
+    /// The ports of the target: a path of each disk leads to each of them.
+    pub ports: Ports,
+}
+
+/// The ports of a target, as a host's SCSI mid-layer meets them.
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    /// Commands of all disks at one port at once, on each hard queue; `None`: as many as the paths
+    /// of all disks may have, but 512 at most.
+    pub can_queue: Option<u16>,
+    /// Commands of a disk that the target takes over a path: to one more it answers TASK SET FULL.
+    /// 0: no bound.
+    pub task_set: u32,
+    /// What is the matter with some of them.
+    pub fault: Option<PortFault>,
+}
+
+/// What is the matter with ports of a target, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortFault {
+    /// Its kind.
+    pub kind: PortFaultKind,
+    /// So many ports have it, and so many paths of each disk: the first.
+    pub paths: usize,
+    /// When it begins, ns.
+    pub from: u64,
+    /// How long it lasts, ns.
+    pub lasts: u64,
+}
+
+impl PortFault {
+    pub(crate) fn covers(&self, now: Nanos) -> bool {
+        (self.from..self.from.saturating_add(self.lasts)).contains(&now.0)
+    }
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortFaultKind {
+    /// The connection is lost, and the adapter knows it.
+    Lost,
+    /// Nothing that is sent arrives, and nothing comes back.
+    Silent,
+    /// I/O is answered BUSY.
+    Busy,
+    /// Each disk says once that it was reset.
+    Attention,
+}
+
+impl San {
+    /// Whether a path may fail: something is the matter with one, or time may be up.
+    pub(crate) fn may_fail(&self) -> bool {
+        self.ports.fault.is_some() || self.path.timeout_ns > 0
+    }
+
+    fn check_ports(&self) -> Result<(), HostError> {
+        let Ports { can_queue, fault, .. } = self.ports;
+        between("can_queue", can_queue.unwrap_or(1).into(), 1, 10_000)?;
+        let Some(fault) = fault else { return Ok(()) };
+        between("fault_paths", fault.paths as u64, 1, self.paths as u64)?;
+        if fault.kind == PortFaultKind::Silent && self.path.timeout_ns == 0 {
+            let what = "fault=silent with timeout=0: what is sent would be waited for for ever";
+            return Err(HostError(what.to_owned()));
+        }
+        Ok(())
+    }
 }
 
 /// Disks at most.
@@ -53,6 +120,10 @@ const DISKS_MAX: usize = 1024;
 
 /// Processes at most: as many as the bell tells apart.
 const PROCESSES_MAX: usize = 4096;
+
+/// Commands of all disks at one port of a target, where that is not stated, unless a disk alone may
+/// have more: each path has a place in memory for each of them.
+const CAN_QUEUE: usize = 512;
 
 /// Pairs of a process and a disk at most.
 const PAIRS_MAX: usize = 1 << 20;
@@ -92,6 +163,7 @@ impl HostSpec {
             between("paths", san.paths as u64, 1, PATHS_MAX as u64)?;
             between("adapters", san.adapters as u64, 1, san.paths as u64)?;
             san.hosts.iter().try_for_each(|cpus| between("cpus", *cpus as u64, 1, 256))?;
+            san.check_ports()?;
         }
         self.processes.iter().try_for_each(|kind| self.check_kind(kind))?;
         let memory = self.processes.iter().fold(0_u64, |sum, kind| {
@@ -104,11 +176,20 @@ impl HostSpec {
 
     /// The tags of what one host reaches one disk by.
     fn tags(&self) -> usize {
-        let of = |config: &Config| {
-            usize::from(config.queues) * usize::from(config.depth.unwrap_or(self.disk.depth))
-        };
-        let over = self.san.as_ref().map_or(0, |san| san.paths.saturating_mul(of(&san.path)));
-        of(&self.config).saturating_add(over)
+        let own = usize::from(self.config.depth.unwrap_or(self.disk.depth));
+        // A path has a place for each tag of its port.
+        let over = self.san.as_ref().map_or(0, |san| {
+            let of_port = usize::from(san.path.queues).pow(2) * usize::from(self.can_queue(san));
+            san.paths.saturating_mul(of_port)
+        });
+        (usize::from(self.config.queues) * own).saturating_add(over)
+    }
+
+    /// Commands of all disks at one port of the target at once, on each hard queue.
+    pub(crate) fn can_queue(&self, san: &San) -> u16 {
+        let depth = san.path.depth.unwrap_or(self.disk.depth);
+        let all = usize::from(depth).saturating_mul(self.disks).min(CAN_QUEUE);
+        san.ports.can_queue.unwrap_or(depth.max(all as u16))
     }
 
     /// Processors of each host.

@@ -4,7 +4,7 @@
 use weir_load::{Direction, Job, Sizes};
 use weir_map::multipath::table::Policy;
 use weir_queue::{Config, QueueMode};
-use weir_sim::{Figures, Habit, HostSpec, Processes, Profile, San, simulate};
+use weir_sim::{Figures, Habit, HostSpec, Ports, Processes, Profile, San, simulate};
 use weir_sim_disk::Spec;
 
 const MS: u64 = 1_000_000;
@@ -40,6 +40,7 @@ fn spec(mapper: QueueMode, path: QueueMode) -> HostSpec {
             link: 0,
             path: queues(path, 1),
             selector: Policy::RoundRobin,
+            ports: Ports::default(),
         }),
         processes: vec![Processes::new("readers", 1, Habit::default(), job)],
         weights: Vec::new(),

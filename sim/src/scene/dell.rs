@@ -12,7 +12,7 @@ use crate::cpu::CpuTime;
 use crate::figures::Figures;
 use crate::process::{Habit, Processes};
 use crate::profile::Profile;
-use crate::spec::{HostSpec, San};
+use crate::spec::{HostSpec, Ports, San};
 
 const MS: u64 = 1_000_000;
 
@@ -177,6 +177,7 @@ fn host(shape: &Shape) -> HostSpec {
             link: 1_600_000_000,
             path: queues(32),
             selector: Policy::ServiceTime,
+            ports: Ports::default(),
         }),
         processes: vec![Processes::new("slob", shape.processes, habit, job)],
         weights: Vec::new(),

@@ -14,7 +14,7 @@ use crate::cpu::CpuTime;
 use crate::figures::Figures;
 use crate::process::{Habit, Processes};
 use crate::profile::Profile;
-use crate::spec::{HostSpec, San};
+use crate::spec::{HostSpec, Ports, San};
 
 const MS: u64 = 1_000_000;
 
@@ -123,6 +123,7 @@ fn host(settings: &Settings, size: u64, writers: usize, is_mq: bool) -> HostSpec
             link: 1_600_000_000,
             path: queues(32),
             selector: Policy::ServiceTime,
+            ports: Ports::default(),
         }),
         processes: vec![Processes::new("ost", writers, Habit::default(), job)],
         weights: Vec::new(),

@@ -10,7 +10,7 @@ use weir_sim_disk::Spec;
 use super::{Chosen, row_of};
 use crate::process::{Habit, Processes};
 use crate::profile::Profile;
-use crate::spec::{HostSpec, San};
+use crate::spec::{HostSpec, PortFault, PortFaultKind, Ports, San};
 
 /// What a case is made of: one value for each path.
 pub(super) struct Build<'a> {
@@ -103,6 +103,11 @@ impl Build<'_> {
                 };
             }
         };
+        if let Some((name, value)) = self.below("path.fault_").next()
+            && !self.chosen.contains_key("path.fault")
+        {
+            return Err(format!("path.fault_{name}={value} without path.fault: there is none"));
+        }
         let stated = |path: &str| Some(self.word(path)).filter(|word| !word.is_empty());
         let mode = self.mode(stated("path.mode").unwrap_or(self.word("queue.mode")));
         let default = if mode == QueueMode::Sq { "noop" } else { "none" };
@@ -117,7 +122,7 @@ impl Build<'_> {
                 queues: self.whole("path.queues").unwrap_or(1) as u16,
                 depth: self.whole("path.depth").map(|depth| depth as u16),
                 scheduler: Some(scheduler.to_owned()),
-                timeout_ns: 0,
+                timeout_ns: self.time("path.timeout"),
                 wbt_lat_us: Some(0),
                 ..Config::default()
             },
@@ -126,7 +131,28 @@ impl Build<'_> {
                 "queue-length" => Policy::QueueLength,
                 _ => Policy::ServiceTime,
             },
+            ports: self.ports(),
         }))
+    }
+
+    fn ports(&self) -> Ports {
+        let kind = match self.word("path.fault") {
+            "lost" => Some(PortFaultKind::Lost),
+            "silent" => Some(PortFaultKind::Silent),
+            "busy" => Some(PortFaultKind::Busy),
+            "attention" => Some(PortFaultKind::Attention),
+            _ => None,
+        };
+        Ports {
+            can_queue: self.whole("path.can_queue").map(|count| count as u16),
+            task_set: self.whole("path.task_set").unwrap_or(0) as u32,
+            fault: kind.map(|kind| PortFault {
+                kind,
+                paths: self.number("path.fault_paths") as usize,
+                from: self.time("path.fault_from"),
+                lasts: self.time("path.fault_lasts"),
+            }),
+        }
     }
 
     fn mode(&self, word: &str) -> QueueMode {

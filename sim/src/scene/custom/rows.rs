@@ -17,6 +17,9 @@ pub(super) fn rows(case: &str, figures: &Figures) -> Vec<Row> {
         ("lock_wait_pct", if busy > 0 { figures.spin_percent() } else { 0.0 }),
     ];
     let mut rows = rows_of(case, whole);
+    if figures.failed > 0 {
+        rows.extend(rows_of(case, [("failed", figures.failed as f64)]));
+    }
     figures.kinds.iter().for_each(|kind| rows.extend(of_kind(case, kind, figures.ns)));
     rows
 }

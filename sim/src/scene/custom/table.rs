@@ -95,6 +95,25 @@ pub const SETTINGS: &[Setting] = &[
         10_240,
         ["", "commands of a path at once; as the disk has it if not stated"],
     ),
+    whole(
+        "path.can_queue",
+        10_000,
+        ["", "commands of all disks at one port at once; 512 at most if not stated"],
+    ),
+    whole(
+        "path.task_set",
+        65_536,
+        ["", "commands of a path that the target takes; to one more it says TASK SET FULL"],
+    ),
+    time("path.timeout", ["0", "a command that takes longer is aborted; 0: none is"]),
+    setting(
+        "path.fault",
+        Bounds::Words(&["none", "lost", "silent", "busy", "attention"]),
+        ["none", "what is the matter with the first paths of each disk"],
+    ),
+    whole("path.fault_paths", 64, ["1", "how many they are"]),
+    time("path.fault_from", ["0", "when it begins"]),
+    time("path.fault_lasts", ["1000s", "how long it lasts"]),
     setting(
         "path.selector",
         Bounds::Words(&["service-time", "queue-length", "round-robin"]),

@@ -26,6 +26,8 @@ const DOORS: [Door; 2] = [
             "tools/bench/src/core.rs",
             // Its disk loses its power.
             "core/laws/src/outage.rs",
+            // What the simulator turns below its paths.
+            "sim/src/midlayer.rs",
             // A transport of the SCSI mid-layer, which no other crate may bring together with a
             // simulated target.
             "front/inproc/src/scsi_sim/kind.rs",
