@@ -390,7 +390,8 @@ impl Host {
         section(answered, &price.end);
         section(heard.inserted.get(), &price.insert);
         section(heard.picked.get(), &price.pick);
-        let own = heard.inserted.get() * price.own;
+        let inserted = heard.inserted.get();
+        let own = inserted * price.own + if inserted > 0 { price.turn } else { 0 };
         let rung = if issued > 0 { layer.doorbell } else { 0 };
         steps.push(system(answered * layer.end + own + issued * layer.issue + rung));
         if let Layer::Path { adapter, .. } = device.layer {

@@ -56,7 +56,7 @@ impl Driver for SimDriver {
             rotational: self.spec.rotational,
             volatile_cache: self.spec.has_volatile_cache(),
             // The bound of one command is the user's, as max_sectors of Linux is.
-            max_hw_sectors: 1 << 17,
+            max_hw_sectors: self.spec.command_sectors().unwrap_or(u32::MAX).min(1 << 17),
             ..Limits::default()
         }
     }

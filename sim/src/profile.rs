@@ -143,6 +143,9 @@ pub struct SchedulerPrice {
     pub lane: bool,
     /// Outside its lock, for each request.
     pub own: u64,
+    /// The same once for all requests that are inserted in one turn.
+    #[serde(default)]
+    pub turn: u64,
     /// Cache lines of a request and its bookkeeping that come over outside a critical section, when
     /// another processor was in the one before.
     #[serde(default)]
@@ -196,9 +199,23 @@ impl Profile {
     /// # Errors
     /// What is wrong, with its line.
     pub fn parse(text: &str) -> Result<Profile, ProfileError> {
-        let profile: Profile =
-            toml::from_str(text).map_err(|error| ProfileError(error.to_string().trim().into()))?;
-        let Machine { sockets, cores, .. } = profile.machine;
+        let refused = |error: toml::de::Error| ProfileError(error.to_string().trim().into());
+        let profile: Profile = toml::from_str(text).map_err(refused)?;
+        profile.checked(&text.parse().map_err(refused)?)
+    }
+
+    /// Reads a profile from a table of a text that has more in it.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn read(table: &toml::Table) -> Result<Profile, ProfileError> {
+        let read = Profile::deserialize(table.clone());
+        let profile = read.map_err(|error| ProfileError(error.to_string().trim().into()))?;
+        profile.checked(table)
+    }
+
+    fn checked(self, all: &toml::Table) -> Result<Profile, ProfileError> {
+        let Machine { sockets, cores, .. } = self.machine;
         match sockets.saturating_mul(cores) {
             1..=CPUS_MAX => {}
             cpus => {
@@ -206,9 +223,8 @@ impl Profile {
                 return Err(ProfileError(what));
             }
         }
-        let all = text.parse::<toml::Table>().expect("it was read before");
         let too_large = all.iter().find_map(|(name, value)| above_most(name, value));
-        too_large.map_or(Ok(profile), |what| Err(ProfileError(what)))
+        too_large.map_or(Ok(self), |what| Err(ProfileError(what)))
     }
 
     /// Whether it has prices for what lies between a host and a disk that it reaches over paths.

@@ -73,8 +73,9 @@ impl Host {
             let sections = sections.map(|(count, each)| count * each.iter().sum::<u64>());
             let layer = self.layer_price(device.layer);
             let rung = if *issued > 0 { layer.doorbell } else { 0 };
+            let turn = if *inserted > 0 { price.turn } else { 0 };
             steps.extend([
-                system(inserted * price.own),
+                system(inserted * price.own + turn),
                 Step::Take(lock),
                 Step::Hold { lock, ns: sections.iter().sum() },
                 system(issued * layer.issue + rung + ended * layer.end),

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use weir_bio::Nanos;
+use weir_load::{Direction, Sizes};
 use weir_map::multipath::table::Policy;
 use weir_queue::Config;
-use weir_sim_disk::Spec;
+use weir_sim_disk::measured::{Access, Use};
+use weir_sim_disk::{Kind, Spec};
 
 use crate::process::Processes;
 use crate::profile::{CPUS_MAX, Profile};
@@ -171,6 +173,40 @@ impl HostSpec {
             sum.saturating_add(each.saturating_mul((kind.count * hosts) as u64))
         });
         between("bytes of all I/Os under way", memory, 0, MEMORY_MAX)?;
+        self.check_measured()
+    }
+
+    /// Nothing is asked of a disk that was measured but what was seen of it.
+    fn check_measured(&self) -> Result<(), HostError> {
+        let Kind::Measured(measured) = &self.disk.kind else { return Ok(()) };
+        let hosts = self.hosts().len() as u64;
+        let asked = |kind: &Processes| u64::from(kind.habit.depth) * kind.count as u64 * hosts;
+        // With several disks a process uses one after the other.
+        let each = self.processes.iter().map(asked).sum::<u64>().div_ceil(self.disks as u64);
+        let in_flight = each.min(self.tags() as u64 * hosts);
+        for kind in &self.processes {
+            let Processes { name, job, .. } = kind;
+            let sizes = job.directions().iter().map(|direction| &job.sizes[*direction]);
+            let least = sizes.clone().map(Sizes::least).min().unwrap_or_default();
+            let most = sizes.map(Sizes::most).max().unwrap_or_default();
+            let of = Use {
+                in_flight,
+                read_percent: match job.direction {
+                    Direction::Read => 100,
+                    Direction::Mixed => job.read_percent,
+                    Direction::Write | Direction::Trim => 0,
+                },
+                sizes: [least, most],
+                access: match job.access {
+                    weir_load::Access::Random => Access::Random,
+                    weir_load::Access::Sequential => Access::Sequential,
+                },
+                flushes: job.flush_every > 0,
+            };
+            measured.beyond(&of).map_err(|why| {
+                HostError(format!("process {name}: {why} of what was measured of the disk"))
+            })?;
+        }
         Ok(())
     }
 

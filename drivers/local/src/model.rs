@@ -10,7 +10,7 @@ pub mod target;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_bio::{Flags, Limits, Nanos, SECTOR, Status};
+use weir_bio::{Flags, Limits, Nanos, Op, SECTOR, Status};
 use weir_queue::{
     Affinity, Batch, Done, Driver, DriverError, DriverQueue, Extent, Queues, Request, Tag, Wake,
 };
@@ -35,8 +35,12 @@ impl Model {
     /// A disk at rest that reads as zeros.
     ///
     /// # Errors
-    /// As [`Ram::new`].
+    /// As [`Ram::new`], and where no read was measured.
     pub fn new(spec: Spec) -> Result<Model, DriverError> {
+        if !spec.takes(Op::Read) {
+            let what = String::from("no read was measured: a disk is read, at least");
+            return Err(DriverError { what, source: None });
+        }
         let (ram, disk) = (Ram::new(spec.size)?.depth(spec.depth), Disk::new(&spec, SEED));
         let shared = Shared { disk, now: Nanos::ZERO, queues: Vec::new() };
         Ok(Model { ram, spec, shared: Arc::new(Mutex::new(shared)) })
@@ -52,11 +56,16 @@ impl fmt::Debug for Model {
 impl Driver for Model {
     fn limits(&self) -> Limits {
         let volatile_cache = self.spec.has_volatile_cache();
+        let limits = self.ram.limits();
+        let longest = self.spec.command_sectors().unwrap_or(u32::MAX);
         Limits {
             rotational: self.spec.rotational,
             volatile_cache,
             fua: volatile_cache,
-            ..self.ram.limits()
+            max_hw_sectors: limits.max_hw_sectors.min(longest),
+            // Where no write was measured, none has a time.
+            read_only: limits.read_only || !self.spec.takes(Op::Write),
+            ..limits
         }
     }
 

@@ -7,6 +7,7 @@ use crate::ends::Ends;
 use crate::fixed::FixedDisk;
 use crate::hdd::HddDisk;
 use crate::machine::{End, Job, Machine};
+use crate::measured::MeasuredDisk;
 use crate::spec::{Kind, Spec};
 use crate::ssd::SsdDisk;
 
@@ -25,6 +26,7 @@ impl Disk {
             Kind::Fixed(fixed) => Box::new(FixedDisk::new(fixed, seed)),
             Kind::Ssd(ssd) => Box::new(SsdDisk::new(ssd, seed)),
             Kind::Hdd(hdd) => Box::new(HddDisk::new(hdd)),
+            Kind::Measured(measured) => Box::new(MeasuredDisk::new(measured, seed)),
             Kind::Array(array) => Box::new(ArrayDisk::new(array, seed)),
         };
         Disk { machine, ends: Ends::default() }

@@ -8,6 +8,7 @@
 //! | kind | what bounds it |
 //! |---|---|
 //! | [`Fixed`] | commands at once, and the time of each; a link; a jump to another place |
+//! | [`Measured`] | times that were measured, by commands at once |
 //! | [`Ssd`] | controller, channels, dies; a write cache; blocks that are collected |
 //! | [`Hdd`] | one set of heads: seeks, turns, zones, skew; read-ahead, a write cache |
 //! | [`Array`] | front ports, an engine, a cache with a hit ratio, disks behind |
@@ -22,6 +23,7 @@ mod ends;
 mod fixed;
 mod hdd;
 mod machine;
+pub mod measured;
 mod presets;
 mod read;
 mod servers;
@@ -33,6 +35,7 @@ pub use disk::Disk;
 pub use fixed::Fixed;
 pub use hdd::{Hdd, Zone};
 pub use machine::{End, Job};
+pub use measured::Measured;
 pub use presets::{PRESETS, Preset};
 pub use spec::{Kind, Spec, SpecError};
 pub use ssd::Ssd;

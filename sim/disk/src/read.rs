@@ -13,6 +13,12 @@ pub(crate) fn time_if_any<'a, D: Deserializer<'a>>(from: D) -> Result<Option<u64
     time(from).map(Some)
 }
 
+/// Times as text.
+pub(crate) fn time_list<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<u64>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    texts.iter().map(|text| parse_time_ns(text).map_err(Error::custom)).collect()
+}
+
 /// A size as text, or a rate in bytes a second.
 pub(crate) fn size<'a, D: Deserializer<'a>>(from: D) -> Result<u64, D::Error> {
     parse_size(&String::deserialize(from)?).map_err(Error::custom)

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use serde::Deserialize;
-use weir_bio::SECTOR;
+use weir_bio::{Op, SECTOR};
 
 use crate::array::Array;
 use crate::fixed::Fixed;
 use crate::hdd::Hdd;
+use crate::measured::Measured;
 use crate::presets;
 use crate::read;
 use crate::ssd::Ssd;
@@ -30,6 +31,8 @@ pub struct Spec {
 pub enum Kind {
     /// Times alone.
     Fixed(Fixed),
+    /// Times that were measured.
+    Measured(Measured),
     /// A solid-state disk.
     Ssd(Ssd),
     /// A hard disk.
@@ -42,6 +45,7 @@ impl Kind {
     fn check(&self) -> Result<(), String> {
         match self {
             Kind::Fixed(fixed) => fixed.check(),
+            Kind::Measured(measured) => measured.check(),
             Kind::Ssd(ssd) => ssd.check(),
             Kind::Hdd(hdd) => hdd.check(),
             Kind::Array(array) => array.check(),
@@ -69,9 +73,13 @@ struct Text {
     depth: Option<u16>,
     rotational: Option<bool>,
     fixed: Option<Fixed>,
+    measured: Option<Measured>,
     ssd: Option<Ssd>,
     hdd: Option<Hdd>,
     array: Option<Array>,
+    /// The prices of the host that it was measured on, which are the simulator's.
+    #[serde(rename = "host")]
+    _host: Option<toml::Table>,
 }
 
 fn size<'a, D: serde::Deserializer<'a>>(from: D) -> Result<Option<u64>, D::Error> {
@@ -82,8 +90,9 @@ fn size<'a, D: serde::Deserializer<'a>>(from: D) -> Result<Option<u64>, D::Error
 const SIZE: u64 = 64 << 30;
 
 impl Spec {
-    /// Reads a disk: `size`, `depth` and `rotational`, and one table `[fixed]`, `[ssd]`, `[hdd]` or
-    /// `[array]` with the fields of that type, times and sizes as text.
+    /// Reads a disk: `size`, `depth` and `rotational`, and one table `[fixed]`,
+    /// `[measured]`, `[ssd]`, `[hdd]` or `[array]` with the fields of that type, times and sizes as
+    /// text. A table `[host]` is not looked at.
     ///
     /// # Errors
     /// What is wrong, with line, value and bound.
@@ -105,13 +114,16 @@ impl Spec {
     fn of(text: Text) -> Result<Spec, SpecError> {
         let kinds = [
             text.fixed.map(Kind::Fixed),
+            text.measured.map(Kind::Measured),
             text.ssd.map(Kind::Ssd),
             text.hdd.map(Kind::Hdd),
             text.array.map(Kind::Array),
         ];
         let mut kinds = kinds.into_iter().flatten();
         let (Some(kind), None) = (kinds.next(), kinds.next()) else {
-            return Err(SpecError("a disk has one of [fixed], [ssd], [hdd] and [array]".into()));
+            return Err(SpecError(
+                "a disk has one of [fixed], [measured], [ssd], [hdd] and [array]".into(),
+            ));
         };
         // Before its sectors are counted, as the count of what is no disk may overflow.
         kind.check().map_err(SpecError)?;
@@ -161,7 +173,26 @@ impl Spec {
             Kind::Hdd(hdd) => hdd.write_cache > 0,
             Kind::Ssd(ssd) => ssd.write_cache > 0 && !ssd.protected,
             Kind::Fixed(fixed) => fixed.volatile,
-            Kind::Array(_) => false,
+            Kind::Measured(_) | Kind::Array(_) => false,
+        }
+    }
+
+    /// Whether commands of this op have a time.
+    #[must_use]
+    pub fn takes(&self, op: Op) -> bool {
+        match &self.kind {
+            Kind::Measured(measured) => measured.has(op.is_write()),
+            _ => true,
+        }
+    }
+
+    /// The longest command that it takes, sectors; `None`: any. Of a longer one than was measured
+    /// nothing is known.
+    #[must_use]
+    pub fn command_sectors(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Measured(measured) => Some((measured.most_size / SECTOR).max(1) as u32),
+            _ => None,
         }
     }
 

@@ -242,8 +242,8 @@ fn writes_of_an_ssd_fall_to_what_its_dies_program_and_collecting_costs_more() {
 fn what_is_no_disk_is_refused_with_value_and_bound() {
     let error = |text: &str| Spec::parse(text).expect_err(text).to_string();
     for (text, part) in [
-        ("", "one of [fixed], [ssd], [hdd] and [array]"),
-        ("[fixed]\n[ssd]", "one of [fixed], [ssd], [hdd] and [array]"),
+        ("", "one of [fixed], [measured], [ssd], [hdd] and [array]"),
+        ("[fixed]\n[ssd]", "one of [fixed], [measured], [ssd], [hdd] and [array]"),
         ("[fixed]\nunits = 0", "units=0 is outside 1..=65536"),
         ("[fixed]\nlatency = \"3 weeks\"", "line 2"),
         ("[fixed]\nlatancy = \"3us\"", "unknown field `latancy`"),

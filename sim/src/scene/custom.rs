@@ -9,6 +9,7 @@ use weir_sim_disk::Spec;
 
 use super::settings::{Setting, VALUES_MAX};
 use super::{Case, SceneError, Span};
+use crate::profile::Profile;
 
 mod build;
 mod check;
@@ -31,7 +32,12 @@ pub struct Custom {
     kinds: Vec<String>,
     /// A disk that is no preset.
     model: Option<Spec>,
+    /// The prices of the host that the disk was measured on.
+    measured_on: Option<Profile>,
 }
+
+/// The processes of a file that describes a disk and nothing else.
+const JOB: &str = "job";
 
 /// One value for each path that is stated.
 type Chosen<'a> = BTreeMap<&'a str, &'a str>;
@@ -49,7 +55,8 @@ fn row_of(path: &str) -> Option<&'static Setting> {
 }
 
 impl Custom {
-    /// Reads a file's text; `file` is its name, for errors.
+    /// Reads a file's text; `file` is its name, for errors. A text that describes a disk alone, as
+    /// [`Spec::parse`] reads it, is a host with that disk and one process, called `job`.
     ///
     /// # Errors
     /// What is wrong, with the file's name and the line.
@@ -139,8 +146,12 @@ impl Custom {
         }
         name.reverse();
         let name = if name.is_empty() { String::from("all") } else { name.join(" ") };
-        let built =
-            build::Build { chosen: &chosen, kinds: &self.kinds, model: self.model.as_ref() };
+        let built = build::Build {
+            chosen: &chosen,
+            kinds: &self.kinds,
+            model: self.model.as_ref(),
+            measured_on: self.measured_on.as_ref(),
+        };
         let refused = |why: String| SceneError(format!("{name}: {why}"));
         let mut host = built.host().map_err(refused)?;
         host.check().map_err(|why| refused(why.to_string()))?;

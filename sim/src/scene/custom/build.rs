@@ -17,6 +17,7 @@ pub(super) struct Build<'a> {
     pub(super) chosen: &'a Chosen<'a>,
     pub(super) kinds: &'a [String],
     pub(super) model: Option<&'a Spec>,
+    pub(super) measured_on: Option<&'a Profile>,
 }
 
 impl Build<'_> {
@@ -51,8 +52,10 @@ impl Build<'_> {
     }
 
     pub(super) fn host(&self) -> Result<HostSpec, String> {
-        let mut profile =
-            Profile::known(self.word("host.profile")).map_err(|why| why.to_string())?;
+        let mut profile = match self.own_host() {
+            Some(profile) => profile.clone(),
+            None => Profile::known(self.word("host.profile")).map_err(|why| why.to_string())?,
+        };
         let machine = &mut profile.machine;
         machine.sockets = self.whole("host.sockets").map_or(machine.sockets, |n| n as usize);
         machine.cores = self.whole("host.cores").map_or(machine.cores, |n| n as usize);
@@ -86,6 +89,11 @@ impl Build<'_> {
             weights: weights.collect(),
             seed: 0,
         })
+    }
+
+    /// The host that the disk was measured on, where no other is stated.
+    fn own_host(&self) -> Option<&Profile> {
+        self.measured_on.filter(|_| !self.chosen.contains_key("host.profile"))
     }
 
     /// How the disks are reached; `None`: directly.
@@ -190,7 +198,11 @@ impl Build<'_> {
             depth: number("depth") as u16,
             think: time("think"),
             think_spread: time("think_spread"),
-            batch: number("batch") as u32,
+            // weir's own threads hand in together whatever they have.
+            batch: match self.own_host() {
+                Some(_) if !self.chosen.contains_key(path("batch").as_str()) => number("depth"),
+                _ => number("batch"),
+            } as u32,
             pause: time("pause"),
             pause_spread: time("pause_spread"),
         };

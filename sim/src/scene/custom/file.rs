@@ -4,8 +4,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use weir_sim_disk::Spec;
 
-use super::{Custom, SETTINGS};
+use super::{Custom, JOB, SETTINGS};
+use crate::profile::Profile;
 use crate::scene::{SceneError, Setting};
+
+/// The tables of which a disk has one.
+const KINDS: [&str; 5] = ["fixed", "measured", "ssd", "hdd", "array"];
 
 /// Whether something can be stated in this table, one of processes apart.
 fn is_table(path: &str) -> bool {
@@ -32,8 +36,20 @@ pub(super) fn read(text: &str, file: &str) -> Result<Custom, SceneError> {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
         SceneError(format!("{file}:{line}: {}", error.message()))
     })?;
-    let into = Custom { about: String::new(), stated: vec![], kinds: vec![], model: None };
+    let into = Custom {
+        about: String::new(),
+        stated: vec![],
+        kinds: vec![],
+        model: None,
+        measured_on: None,
+    };
     let mut reader = Reader { text, file, into };
+    if let Some(key) = KINDS.iter().find_map(|kind| table.get_ref().get_key_value(*kind)) {
+        let disk = text.parse::<toml::Table>().expect("it was read before");
+        reader.disk(key.0.span().start, toml::Value::Table(disk), "")?;
+        reader.into.kinds.push(String::from(JOB));
+        return Ok(reader.into);
+    }
     reader.table("", table.get_ref())?;
     Ok(reader.into)
 }
@@ -75,13 +91,11 @@ impl Reader<'_> {
     ) -> Result<(), SceneError> {
         match value.get_ref() {
             DeValue::Table(_) if path == "disk.model" => {
-                let why =
-                    |error: &dyn std::fmt::Display| self.error(at, &format!("{path}: {error}"));
                 let whole = self.text.parse::<toml::Table>().map_err(|error| {
                     self.error(error.span().map_or(at, |span| span.start), error.message())
                 })?;
                 let model = whole["disk"]["model"].clone();
-                self.into.model = Some(Spec::read(model).map_err(|error| why(&error))?);
+                self.disk(at, model, path)?;
                 match self.into.stated.iter().any(|(path, _)| path == "disk.preset") {
                     true => Err(self.error(at, "[disk.model] beside disk.preset: a disk is one")),
                     false => Ok(()),
@@ -113,6 +127,20 @@ impl Reader<'_> {
                 self.state(path, at, value)
             }
         }
+    }
+
+    /// A disk by its table, with the host that it was measured on if that is stated there.
+    fn disk(&mut self, at: usize, model: toml::Value, path: &str) -> Result<(), SceneError> {
+        let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        let host = model.get("host").and_then(toml::Value::as_table).cloned();
+        let model = Spec::read(model).map_err(|why| self.error(at, &format!("{path}{why}")))?;
+        if let Some(host) = host {
+            let host = Profile::read(&host);
+            let host = host.map_err(|why| self.error(at, &format!("{path}host: {why}")))?;
+            self.into.measured_on = Some(host);
+        }
+        self.into.model = Some(model);
+        Ok(())
     }
 
     fn state(

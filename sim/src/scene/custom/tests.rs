@@ -383,3 +383,63 @@ fn every_default_is_within_its_bounds_and_every_row_has_a_meaning() {
     }
     assert!(SETTINGS.iter().all(|setting| !setting.meaning.is_empty()));
 }
+
+const FITTED: &str = r#"
+size = "1GiB"
+depth = 128
+[measured]
+of_size = "4KiB"
+least_size = "4KiB"
+most_size = "4KiB"
+read_percent = [100, 100]
+access = "random"
+[[measured.at]]
+in_flight = 1
+read = [TIMES]
+[[measured.at]]
+in_flight = 16
+read = [TIMES]
+"#;
+
+/// A disk that takes 50 us, and maybe a host.
+fn fitted(host: &str) -> String {
+    FITTED.replace("TIMES", &vec!["\"50us\""; 14].join(",")) + host
+}
+
+#[test]
+fn a_file_that_describes_a_disk_alone_is_a_host_with_a_job() {
+    let mut custom = Custom::parse(&fitted(""), "disk.toml").expect("a disk");
+    custom.set("process.job.depth=1,4").expect("its process");
+    let cases = custom.cases(1).expect("cases");
+    let outcomes: Vec<_> = cases.iter().map(|case| case.run().expect("it runs")).collect();
+    let p50 = |outcome: &crate::scene::Outcome| outcome.figures.all.device.quantile_ns(0.5);
+    for outcome in &outcomes {
+        assert!((50_000..60_000).contains(&p50(outcome)), "{}", p50(outcome));
+    }
+    let why = custom.set("process.other.depth=1").expect_err("no such kind").to_string();
+    assert!(why.contains("there are job"), "{why}");
+    custom.set("process.job.depth=17").expect("a depth");
+    let why = custom.cases(1).expect_err("it was not seen").to_string();
+    assert!(why.contains("process job: commands at once=17 is outside 1..=16"), "{why}");
+    custom.set("disk.depth=16").expect("tags");
+    custom.set("queue.queues=1").expect("a queue");
+    assert!(custom.cases(1).is_ok(), "what there is no tag for waits");
+}
+
+#[test]
+fn the_host_that_a_disk_was_measured_on_is_its_host_unless_another_is_stated() {
+    let host = crate::profile::PROFILES.iter().find(|(name, _)| *name == "guest-1cpu-6.12");
+    let host: String = host.expect("a profile").1.replace('[', "[host.");
+    let mut custom = Custom::parse(&fitted(&host), "disk.toml").expect("a disk");
+    let cpus = |custom: &Custom| {
+        let case = custom.cases(1).expect("a case").remove(0);
+        (case.host.profile.machine.cores, case.host.processes[0].habit.batch)
+    };
+    custom.set("process.job.depth=9").expect("a depth");
+    assert_eq!(cpus(&custom), (1, 9), "and whatever there is goes together");
+    custom.set("host.profile=cascade-1sock-6.3").expect("a profile");
+    assert_eq!(cpus(&custom), (10, 1));
+    let broken = fitted(&host.replace("cores = 1", "cores = 0"));
+    let why = Custom::parse(&broken, "disk.toml").expect_err("no processor").to_string();
+    assert!(why.starts_with("disk.toml:") && why.contains("host: sockets * cores"), "{why}");
+}
