@@ -16,6 +16,7 @@ mod cpu;
 mod drive;
 mod driver;
 mod figures;
+pub mod fit;
 mod heard;
 mod host;
 mod link;

@@ -194,7 +194,7 @@ impl HostSpec {
                 read_percent: match job.direction {
                     Direction::Read => 100,
                     Direction::Mixed => job.read_percent,
-                    Direction::Write | Direction::Trim => 0,
+                    Direction::Write | Direction::Trim | Direction::TrimWrite => 0,
                 },
                 sizes: [least, most],
                 access: match job.access {

@@ -1,5 +1,6 @@
 //! `weir sim`: scenes in virtual time.
 
+mod fit;
 mod fuzz;
 pub(crate) mod subject;
 pub(crate) mod turn;
@@ -36,6 +37,7 @@ enum Action {
     List(List),
     Run(Run),
     Check(Check),
+    Fit(fit::Fit),
     Fuzz(fuzz::Fuzz),
 }
 
@@ -56,7 +58,8 @@ struct List {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 struct Run {
-    /// Its name, or FILE.toml: what such a file states is at the end of weir sim list.
+    /// Its name, or FILE.toml: what such a file states is at the end of weir sim list. One that
+    /// weir sim fit wrote is a host with that disk and one process, `job`.
     #[arg(value_name = "SCENE|FILE.toml")]
     scene: String,
     /// A setting; several values are separated by commas, and the scene has a case for each.
@@ -102,6 +105,7 @@ impl Sim {
             Action::List(list) => list.run(),
             Action::Run(run) => run.run(),
             Action::Check(check) => check.run(),
+            Action::Fit(fit) => fit.run(),
             Action::Fuzz(fuzz) => fuzz.run(),
         }
     }

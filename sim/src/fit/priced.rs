@@ -1,0 +1,311 @@
+//! A model from jobs that were measured on a disk: its times, and what an I/O costs the processor.
+//!
+//! A job's I/O takes the time of the disk and that of the thread that hands it in and takes its
+//! end, and a stamp tells the two apart only where the thread sleeps meanwhile. So both are found
+//! by simulating the very jobs: prices are changed until the CPU time of an I/O comes out as it was
+//! measured, times until the quantiles of the latency do. Nothing of what is held back is used.
+
+use std::collections::BTreeMap;
+
+use weir_load::times::Row;
+use weir_load::{Access as Places, Job, Sizes, Times};
+use weir_queue::Config;
+use weir_sim_disk::measured::{Access, Level};
+use weir_sim_disk::{Kind, Measured, Spec};
+
+use super::{FitError, Held, LEAST, Model, Pair, shares};
+use crate::figures::Figures;
+use crate::host::simulate;
+use crate::process::{Habit, Processes};
+use crate::profile::{LockPrice, Machine, Path, Profile, SchedulerPrice, SharedQueue};
+use crate::spec::HostSpec;
+
+/// A job of random reads that was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    /// I/Os under way.
+    pub depth: u16,
+    /// How long it was measured, ns.
+    pub wall_ns: u64,
+    /// CPU time of the whole process meanwhile, ns.
+    pub cpu_ns: u64,
+    /// Its I/Os.
+    pub row: Row,
+}
+
+/// What is known of the disk and its host besides.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Bytes of the disk.
+    pub size: u64,
+    /// Commands that it takes at once.
+    pub tags: u16,
+    /// Whether it says that it turns.
+    pub rotational: bool,
+    /// Bytes of an I/O.
+    pub block: u64,
+    /// Processors of the host.
+    pub cpus: usize,
+    /// What schedulers add.
+    pub schedulers: Vec<Added>,
+}
+
+/// What a scheduler adds to CPU time, ns.
+#[derive(Clone, Debug)]
+pub struct Added {
+    /// Its name.
+    pub name: String,
+    /// To that of each I/O.
+    pub each: u64,
+    /// Once to that of all which are inserted together.
+    pub turn: u64,
+}
+
+impl Added {
+    /// By what it adds to the CPU time of an I/O with one under way and with so many, all of which
+    /// go together.
+    #[must_use]
+    pub fn of(name: &str, depth: u16, more: [f64; 2]) -> Added {
+        let [alone, deep] = more.map(|more| more.max(0.0));
+        let turn = (alone - deep).max(0.0) / (1.0 - 1.0 / f64::from(depth.max(2)));
+        let each = (alone - turn).max(0.0);
+        Added { name: name.to_owned(), each: each as u64, turn: turn as u64 }
+    }
+}
+
+/// How often the jobs are simulated; what differs shrinks to a third each time.
+const ROUNDS: usize = 10;
+
+/// I/Os that are simulated of each job.
+const IOS: u64 = 20_000;
+
+/// What an I/O costs: for itself, and for all that are handed in or have ended together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Price {
+    each: f64,
+    burst: f64,
+}
+
+/// The measured jobs of one depth, together.
+#[derive(Clone, Debug, Default)]
+struct AtDepth {
+    ios: u64,
+    wall_ns: u64,
+    cpu_ns: u64,
+    total: Times,
+    device: Times,
+}
+
+impl AtDepth {
+    fn cpu(&self) -> f64 {
+        self.cpu_ns as f64 / self.ios.max(1) as f64
+    }
+
+    fn iops(&self) -> f64 {
+        self.ios as f64 * 1e9 / self.wall_ns.max(1) as f64
+    }
+}
+
+fn by_depth(of: &[Ran]) -> BTreeMap<u16, AtDepth> {
+    let mut all: BTreeMap<u16, AtDepth> = BTreeMap::new();
+    for Ran { depth, wall_ns, cpu_ns, row } in of {
+        let at = all.entry(*depth).or_default();
+        at.ios += row.ios;
+        at.wall_ns += wall_ns;
+        at.cpu_ns += cpu_ns;
+        at.total.add(&row.total);
+        at.device.add(&row.device);
+    }
+    all
+}
+
+/// Fits a model to jobs, and compares it with those that are held back.
+///
+/// # Errors
+/// Too few I/Os of a job, no job at all, or nothing that is held back.
+pub fn fit(fitted: &[Ran], held: &[Ran], setting: &Setting) -> Result<Model, FitError> {
+    let (fitted, held) = (by_depth(fitted), by_depth(held));
+    if fitted.is_empty() || held.is_empty() {
+        return Err(FitError(String::from("there is no job to fit to, or none that is held back")));
+    }
+    for (part, of) in [("fitted to", &fitted), ("held back", &held)] {
+        if let Some((depth, at)) = of.iter().find(|(_, at)| at.ios < LEAST as u64) {
+            let what = format!(
+                "too few I/Os: {} with a depth of {depth} in the part that is {part}, and {LEAST} \
+                 are needed",
+                at.ios
+            );
+            return Err(FitError(what));
+        }
+    }
+    let mut price = first_price(&fitted);
+    let levels = fitted.iter().map(|(depth, at)| Level {
+        in_flight: u32::from(*depth),
+        read: shares::of_times(&at.device),
+        write: Vec::new(),
+    });
+    let mut disk = Measured {
+        of_size: setting.block,
+        least_size: setting.block,
+        most_size: setting.block,
+        read_bandwidth: 0,
+        write_bandwidth: 0,
+        read_percent: [100, 100],
+        access: Access::Random,
+        jump: 0,
+        at: levels.collect(),
+    };
+    for _ in 0..ROUNDS {
+        let simulated = simulate_all(&fitted, &disk, price, setting)?;
+        for ((at, ours), level) in fitted.values().zip(&simulated).zip(&mut disk.at) {
+            let [wanted, got] = [&at.total, &ours.all.total].map(shares::of_times);
+            level.read = shares::moved(&level.read, &wanted, &got);
+        }
+        price = next_price(price, &fitted, &simulated);
+    }
+    let simulated = simulate_all(&held, &disk, price, setting)?;
+    let held_back = held.iter().zip(&simulated).map(|((depth, theirs), ours)| {
+        let share = |share: f64| Pair {
+            measured: theirs.total.quantile_ns(share) as f64 / 1e3,
+            model: ours.all.total.quantile_ns(share) as f64 / 1e3,
+        };
+        Held {
+            in_flight: u32::from(*depth),
+            op: "read",
+            commands: theirs.ios,
+            rate: Pair { measured: theirs.iops(), model: ours.iops() },
+            p50_us: share(0.5),
+            p99_us: share(0.99),
+        }
+    });
+    let (held_back, host) = (held_back.collect(), Some(profile(price, setting)));
+    let Setting { size, tags: depth, rotational, .. } = *setting;
+    Ok(Model { disk, size, depth, rotational, host, held_back })
+}
+
+/// All that the deepest job's I/O costs is taken for its own, the rest of the others' for a burst.
+fn first_price(of: &BTreeMap<u16, AtDepth>) -> Price {
+    let costs: Vec<f64> = of.values().map(AtDepth::cpu).collect();
+    let each = costs.last().copied().unwrap_or(0.0) * 0.8;
+    Price { each, burst: (costs[0] - each).max(0.1 * each) }
+}
+
+/// The prices with which the first and the last job would have cost what they did, had they gone
+/// together as they did in the simulation.
+fn next_price(of: Price, fitted: &BTreeMap<u16, AtDepth>, simulated: &[Figures]) -> Price {
+    let wanted: Vec<f64> = fitted.values().map(AtDepth::cpu).collect();
+    let got: Vec<f64> = simulated.iter().map(cpu).collect();
+    // How many bursts an I/O has.
+    let [first, last] =
+        [got[0], got[got.len() - 1]].map(|cpu| ((cpu - of.each) / of.burst.max(1.0)).max(0.0));
+    let [dear, cheap] = [wanted[0], wanted[wanted.len() - 1]];
+    if (first - last).abs() < 0.05 {
+        let by = (dear + cheap) / (got[0] + got[got.len() - 1]).max(1.0);
+        return Price { each: of.each * by, burst: of.burst * by };
+    }
+    let burst = ((dear - cheap) / (first - last)).max(0.0);
+    let each = (cheap - burst * last).max(0.05 * cheap);
+    Price { each, burst: burst.min(dear) }
+}
+
+/// The CPU time of an I/O, ns.
+fn cpu(of: &Figures) -> f64 {
+    (of.time.user + of.time.system) as f64 / of.ios.max(1) as f64
+}
+
+fn simulate_all(
+    of: &BTreeMap<u16, AtDepth>,
+    disk: &Measured,
+    price: Price,
+    setting: &Setting,
+) -> Result<Vec<Figures>, FitError> {
+    let one = |(depth, at): (&u16, &AtDepth)| {
+        let ns = (IOS as f64 * at.wall_ns as f64 / at.ios as f64) as u64;
+        let host = host(*depth, disk, price, setting);
+        let ran = simulate(host, ns / 10, ns.max(1_000_000));
+        ran.map(|(figures, _)| figures).map_err(|why| FitError(why.to_string()))
+    };
+    of.iter().map(one).collect()
+}
+
+/// A host with one job of this depth.
+fn host(depth: u16, disk: &Measured, price: Price, setting: &Setting) -> HostSpec {
+    let job = Job {
+        access: Places::Random,
+        sizes: [0; 3].map(|_| Sizes::Fixed(setting.block)),
+        time_based: true,
+        ..Job::default()
+    };
+    let habit = Habit { depth, batch: u32::from(depth), ..Habit::default() };
+    HostSpec {
+        profile: profile(price, setting),
+        config: Config {
+            queues: 1,
+            depth: Some(setting.tags.max(depth)),
+            scheduler: Some(String::from("none")),
+            timeout_ns: 0,
+            wbt_lat_us: Some(0),
+            ..Config::default()
+        },
+        disk: Spec {
+            size: setting.size,
+            depth: setting.tags,
+            rotational: setting.rotational,
+            kind: Kind::Measured(disk.clone()),
+        },
+        disks: 1,
+        san: None,
+        processes: vec![Processes::new("job", 1, habit, job)],
+        weights: Vec::new(),
+        seed: 1,
+    }
+}
+
+/// The prices as a profile: of a burst, half is to hand it in and half to take its end.
+fn profile(Price { each, burst }: Price, setting: &Setting) -> Profile {
+    let (each, half) = (each as u64, (burst / 2.0) as u64);
+    let scheduler = |added: &Added| {
+        let Added { each: own, turn, .. } = *added;
+        let price = SchedulerPrice { lane: true, own, turn, ..SchedulerPrice::default() };
+        (added.name.clone(), price)
+    };
+    Profile {
+        machine: Machine {
+            sockets: 1,
+            cores: setting.cpus,
+            line: 65,
+            far_line: 65,
+            slice: 3_000_000,
+            switch: 0,
+            idle_exit: 0,
+        },
+        path: Path {
+            syscall: half,
+            // An I/O begins for weir bench before it is made up, so nothing comes before that.
+            make: 0,
+            submit: each / 2,
+            issue: 0,
+            doorbell: 0,
+            vectors: setting.cpus,
+            interrupt: half,
+            end: each - each / 2,
+            wake: 0,
+            complete: 0,
+        },
+        lock: LockPrice { near: 5, lines: 4, crowd_from: 0, crowd: 0, spinners: 256 },
+        shared_queue: SharedQueue {
+            enter: 0,
+            start: 0,
+            leave: 0,
+            look: 0,
+            stall_every: 0,
+            stall: 0,
+        },
+        scsi: Default::default(),
+        mapper: Default::default(),
+        scheduler: setting.schedulers.iter().map(scheduler).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
