@@ -319,7 +319,8 @@ impl Shape {
         let unpaced = self.pauses.are_none() && self.pacers.iter().all(Option::is_none);
         let unwatched = self.flush_every == 0 && self.blocks.is_none() && self.gate.is_none();
         // A pass that ends within the range is followed by one that begins at its start.
-        let one_pass = job.loops == 1 || (job.io_size.is_none() && self.range.bytes % bytes == 0);
+        let one_pass =
+            job.loops == 1 || (job.io_size.is_none() && self.range.bytes.is_multiple_of(bytes));
         let until = match self.counted {
             _ if !(alike && placed && unpaced && unwatched) => 0,
             true if !one_pass => 0,

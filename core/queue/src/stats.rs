@@ -312,7 +312,7 @@ impl Histogram {
     #[inline]
     fn add(&self, time: &Measured, times: u64) {
         // The masks change nothing, and spare checks.
-        let stripe = &self.stripes[time.bucket / STRIPE & (BUCKETS / STRIPE - 1)];
+        let stripe = &self.stripes[(time.bucket / STRIPE) & (BUCKETS / STRIPE - 1)];
         let stripe = stripe.get_or_init(Stripe::empty);
         stripe.0[time.bucket & (STRIPE - 1)].add(times);
         self.sum.add(time.ns.wrapping_mul(times));

@@ -29,7 +29,7 @@ pub enum Load {
     /// A job, on one of the devices.
     Stream {
         /// Its job.
-        job: Job,
+        job: Box<Job>,
         /// Which device.
         disk: usize,
     },
@@ -104,7 +104,7 @@ pub fn one(
 ) -> Result<Measured, String> {
     let threads = usize::from(job.clones);
     run(&Options {
-        loads: &[Load::Stream { job: job.clone(), disk: 0 }],
+        loads: &[Load::Stream { job: Box::new(job.clone()), disk: 0 }],
         devices: vec![device],
         below: &[],
         names: &[device.config().name.clone()],
@@ -593,7 +593,7 @@ mod tests {
     fn try_on(target: &str, jobs: &[Job], runtime: Option<Duration>) -> Result<Measured, String> {
         let device = device(target);
         let loads: Vec<_> =
-            jobs.iter().map(|job| Load::Stream { job: job.clone(), disk: 0 }).collect();
+            jobs.iter().map(|job| Load::Stream { job: Box::new(job.clone()), disk: 0 }).collect();
         run(&Options {
             loads: &loads,
             devices: vec![&device],

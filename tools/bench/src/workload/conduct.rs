@@ -365,7 +365,7 @@ impl Opened {
 
     fn streams(&self, stage: &Stage) -> Vec<Load> {
         let jobs = stage.jobs.iter().zip(&self.disks);
-        jobs.map(|(job, disk)| Load::Stream { job: job.clone(), disk: *disk }).collect()
+        jobs.map(|(job, disk)| Load::Stream { job: Box::new(job.clone()), disk: *disk }).collect()
     }
 
     /// The devices that the loads run on: those that are open, or of `oltp` that of the data and
