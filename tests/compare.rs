@@ -66,7 +66,7 @@ fn the_json_has_the_fields_it_promises() {
     let ended = compare(&folder, &[&words[..], &length, &also].concat());
     expect_answer(&ended);
     let answer = json(&ended.stdout);
-    assert_eq!(keys(&answer), ["comparisons", "environment", "metric", "variants"]);
+    assert_eq!(keys(&answer), ["comparisons", "environment", "inference", "metric", "variants"]);
     let variants = answer["variants"].as_array().expect("a list");
     assert_eq!(variants.len(), 2);
     let (mut counted, mut idle) = (0, 0);

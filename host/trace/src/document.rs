@@ -341,8 +341,28 @@ pub struct Compare {
     /// Differences up to this share do not matter; none if all do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
+    /// What its intervals hold for.
+    pub inference: Inference,
     /// Where it ran.
     pub environment: CompareEnvironment,
+}
+
+/// What the intervals of a comparison hold for; read from `fixed` or `anytime`, and what is unknown
+/// as the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", rename_all = "lowercase")]
+pub enum Inference {
+    /// One look, after a number of rounds that was said before.
+    #[default]
+    Fixed,
+    /// Any look after any round, also the one that ended it.
+    Anytime,
+}
+
+impl From<String> for Inference {
+    fn from(text: String) -> Inference {
+        if text == "anytime" { Inference::Anytime } else { Inference::Fixed }
+    }
 }
 
 /// One of the things compared.
@@ -405,11 +425,18 @@ pub struct Comparison {
     pub ratio: Option<f64>,
     /// The 95 % confidence interval of the ratio.
     pub ci95: Option<[f64; 2]>,
-    /// The 99 % confidence interval of the ratio, which decides the verdict.
+    /// The confidence interval of the ratio that decides the verdict: those of the primary metric
+    /// together hold in 99 % of comparisons, and those of all others together. In older documents
+    /// each by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci99: Option<[f64; 2]>,
-    /// The smallest difference that would have been seen, as a share of a's value.
+    /// The smallest difference that would have been seen in four of five such comparisons, as a
+    /// share of a's value.
     pub min_detectable_effect: Option<f64>,
+    /// The value of the second run of a round over that of the first, both variants taken alike,
+    /// where it is known to differ from 1; the ratio is without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second_run: Option<Estimate>,
     /// `b is faster`, `b is slower` or `no detectable difference`, with the variant's name; of CPU
     /// time `b takes less CPU` or `b takes more CPU` (in older documents as of any other);
     /// `the same within 1 %` where differences up to that do not matter; `not compared: ` and why.

@@ -21,7 +21,9 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
-use weir_trace::document::{BenchDocument, CompareDocument, CompareEnvironment};
+use weir_trace::document::{
+    BenchDocument, Compare, CompareDocument, CompareEnvironment, Control, Run,
+};
 
 use crate::results::document::{kernel, utc};
 
@@ -37,8 +39,10 @@ pub struct Plan<'a> {
     pub variants: &'a [Variant],
     /// How each run is started.
     pub program: &'a Program,
-    /// Rounds that are to count.
-    pub rounds: u32,
+    /// How many rounds are to count.
+    pub length: Length,
+    /// The runs of an earlier comparison that this one goes on with, and the control beside them.
+    pub earlier: Earlier,
     /// The seed that order and seeds are drawn from.
     pub seed: u64,
     /// The kernel's scheduler, where that is switched.
@@ -47,6 +51,35 @@ pub struct Plan<'a> {
     pub judging: summary::Judging<'a>,
     /// Readable when the comparison is to stop.
     pub stop: &'a OwnedFd,
+}
+
+/// How many rounds are to count.
+#[derive(Clone, Copy, Debug)]
+pub enum Length {
+    /// So many.
+    Rounds(u32),
+    /// Until each pair of variants has a verdict by the primary metric other than that no
+    /// difference is seen: then the intervals hold at any time of looking.
+    UntilDecided {
+        /// The most of them.
+        rounds: u32,
+        /// The longest it takes; none is two minutes, or ten rounds where those take longer.
+        time: Option<Duration>,
+    },
+}
+
+/// How long it is tried to decide where nothing is said, and so many rounds where those take
+/// longer.
+pub const USUAL_TIME: Duration = Duration::from_secs(120);
+const USUAL_ROUNDS: u32 = 10;
+
+/// What was made before.
+#[derive(Clone, Debug, Default)]
+pub struct Earlier {
+    /// Its runs.
+    pub runs: Vec<Run>,
+    /// The figures of the control.
+    pub control: Vec<Control>,
 }
 
 /// One more run is about to be made.
@@ -58,10 +91,13 @@ pub struct Progress<'a> {
     pub round: u32,
     /// Runs made so far.
     pub made: u32,
-    /// Runs there will be if none has to be made again.
+    /// Runs there will be if none has to be made again; where that depends on what they say, the
+    /// most.
     pub planned: u32,
     /// The length of one run, seconds, as far as it is known.
     pub run_s: f64,
+    /// What the rounds so far say; empty where that is nothing.
+    pub known: &'a str,
 }
 
 /// The outcome, and why it ended early, if it did.
@@ -74,14 +110,36 @@ pub struct Compared {
 }
 
 impl Plan<'_> {
-    /// The runs that may be made again: half as many as there are.
+    /// Rounds, the most there may be, and whether they may end before.
+    fn rounds(&self) -> (u32, bool) {
+        match self.length {
+            Length::Rounds(rounds) => (rounds, false),
+            Length::UntilDecided { rounds, .. } => (rounds, true),
+        }
+    }
+
+    /// The runs that may be made again: half as many as there are for sure.
     fn reruns(&self) -> u32 {
-        (self.rounds * self.variants.len() as u32).div_ceil(2)
+        let (rounds, is_open) = self.rounds();
+        let sure = if is_open { rounds.min(rounds::SURE) } else { rounds };
+        (sure * self.variants.len() as u32).div_ceil(2)
+    }
+
+    /// How long so many rounds take, as far as that is known before.
+    fn takes(&self, rounds: u32) -> Duration {
+        self.program.takes() * rounds * self.variants.len() as u32
     }
 
     /// How long runs may be waited with, altogether: a fifth of what they take.
     fn patience(&self) -> Duration {
-        self.program.takes() * self.rounds * self.variants.len() as u32 / 5
+        let takes = match self.length {
+            Length::Rounds(rounds) => self.takes(rounds),
+            Length::UntilDecided { rounds, time } => {
+                let usual = USUAL_TIME.max(self.takes(USUAL_ROUNDS));
+                self.takes(rounds).min(time.unwrap_or(usual))
+            }
+        };
+        takes / 5
     }
 
     /// Makes the comparison. The figures from before it had to stop are kept and marked: the
@@ -92,9 +150,11 @@ impl Plan<'_> {
     pub fn run(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Compared {
         let names: BTreeSet<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
         assert_eq!(names.len(), self.variants.len(), "each variant has a name of its own");
+        let (rounds, is_open) = self.rounds();
         let order = Order {
             variants: self.variants.iter().map(|variant| variant.name.clone()).collect(),
-            rounds: self.rounds,
+            rounds: rounds + self.earlier.last(),
+            is_open,
             reruns: self.reruns(),
             seed: self.seed,
             window_s: self.program.spec.runtime.unwrap_or_default().as_secs_f64(),
@@ -106,12 +166,14 @@ impl Plan<'_> {
             progress,
             made: 0,
             took_s: self.program.takes().as_secs_f64(),
+            began: Instant::now(),
+            known: String::new(),
         };
-        let taken = rounds::run(&order, &mut host);
-        let described: Vec<(String, Value)> =
-            self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();
+        let Earlier { runs, control } = self.earlier.clone();
+        let earlier = rounds::Taken { runs, control, ..rounds::Taken::default() };
+        let taken = rounds::run(&order, earlier, &mut host);
         let environment = environment(&taken, self.seed);
-        let compare = summary::summary(&described, &taken.runs, environment, self.judging);
+        let compare = self.summary(&taken.runs, environment);
         let first = taken.runs.first();
         let document = CompareDocument {
             compare,
@@ -122,6 +184,20 @@ impl Plan<'_> {
             ..CompareDocument::default()
         };
         Compared { document, stopped: taken.stopped }
+    }
+
+    /// What these runs come to.
+    fn summary(&self, runs: &[Run], environment: CompareEnvironment) -> Compare {
+        let described: Vec<(String, Value)> =
+            self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();
+        summary::summary(&described, runs, environment, self.judging)
+    }
+}
+
+impl Earlier {
+    /// The last round of it; 0 where there is none.
+    fn last(&self) -> u32 {
+        self.runs.iter().map(|run| run.round).max().unwrap_or_default()
     }
 }
 
@@ -172,6 +248,33 @@ struct Machine<'a> {
     made: u32,
     /// The length of the last run, seconds, with everything around it.
     took_s: f64,
+    began: Instant,
+    /// What the rounds so far say.
+    known: String,
+}
+
+impl Machine<'_> {
+    /// Whether one more round ends in time, where each takes as long as those made did.
+    fn has_time(&self, runs: &[Run]) -> bool {
+        let Length::UntilDecided { time, .. } = self.plan.length else { return true };
+        let rounds = runs.last().map_or(0, |run| run.round) - self.plan.earlier.last();
+        let each = self.began.elapsed() / rounds.max(1);
+        let most = time.unwrap_or(USUAL_TIME.max(each * USUAL_ROUNDS));
+        self.began.elapsed() + each <= most
+    }
+
+    /// The most runs there will be, as far as that is known.
+    fn planned(&self) -> u32 {
+        let variants = self.plan.variants.len() as u32;
+        let Length::UntilDecided { rounds, time } = self.plan.length else {
+            return self.plan.rounds().0 * variants;
+        };
+        let round_s = self.took_s * f64::from(variants);
+        let usual = USUAL_TIME.as_secs_f64().max(round_s * f64::from(USUAL_ROUNDS));
+        let left_s = time.map_or(usual, |time| time.as_secs_f64());
+        let left_s = (left_s - self.began.elapsed().as_secs_f64()).max(0.0);
+        (self.made + (left_s / self.took_s.max(1e-3)) as u32).min(rounds * variants)
+    }
 }
 
 impl Stage for Machine<'_> {
@@ -183,12 +286,14 @@ impl Stage for Machine<'_> {
         let variants = self.plan.variants;
         let variant = &variants[variant];
         let Variant { name, kernel_scheduler, .. } = variant;
+        let planned = self.planned();
         (self.progress)(Progress {
             variant: name,
             round,
             made: self.made,
-            planned: self.plan.rounds * variants.len() as u32,
+            planned,
             run_s: self.took_s,
+            known: &self.known,
         });
         let began = Instant::now();
         if let (Some(switch), Some(scheduler)) = (self.plan.switch, kernel_scheduler) {
@@ -198,5 +303,11 @@ impl Stage for Machine<'_> {
         self.made += 1;
         self.took_s = began.elapsed().as_secs_f64();
         Ok(document)
+    }
+
+    fn goes_on(&mut self, runs: &[Run]) -> bool {
+        let compare = self.plan.summary(runs, CompareEnvironment::default());
+        self.known = table::so_far(&compare);
+        summary::unsettled(&compare).is_some() && self.has_time(runs)
     }
 }

@@ -1,9 +1,11 @@
 //! `weir compare`: the same job on two or more variants, interleaved, with a verdict.
 
 mod flags;
+mod go_on;
 mod leaving;
 mod output;
 mod simulated;
+mod variants;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,8 +14,11 @@ use std::time::{Duration, SystemTime};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use weir::Target;
+use weir_bench::compare::interval::Looks;
 use weir_bench::compare::summary::Judging;
-use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel, summary};
+use weir_bench::compare::{
+    Compared, Earlier, Length, Plan, Program, Switch, Variant, kernel, summary,
+};
 use weir_bench::workload::devices;
 use weir_bench::workload::spec::RunSpec;
 use weir_trace::document::{self, CompareDocument, Comparison, Document, Point, SweepDocument};
@@ -24,7 +29,9 @@ use crate::output::{print, print_line};
 use crate::values::{RAMP_TIME, RUNTIME, whole};
 use crate::{Failure, report};
 use flags::{JobFlags, Sweep, VariantFlags, time};
-use leaving::{Scratch, before_a_panic, signals};
+use go_on::GoesOn;
+use leaving::{Scratch, signals};
+use variants::all_differ;
 
 /// The target where none is given.
 const TARGET: &str = "ram:1GiB";
@@ -32,6 +39,8 @@ const TARGET: &str = "ram:1GiB";
 /// its own.
 const RUN: Duration = Duration::from_secs(2);
 const RAMP: Duration = Duration::from_millis(500);
+/// The most rounds of a comparison.
+const MOST_ROUNDS: u32 = 1000;
 /// Where results go.
 const FOLDER: &str = "weir-data";
 
@@ -98,9 +107,38 @@ pub(crate) struct Compare {
     /// setting of what is simulated.
     #[arg(long, value_name = "NAME=V1,V2,...")]
     sweep: Option<Sweep>,
-    /// Rounds that count; each has one run of every variant. Fewer than three decide nothing.
-    #[arg(long, default_value_t = 10, value_parser = whole::<u32>(3..=1000))]
-    rounds: u32,
+    /// So many rounds, each with one run of every variant, whatever they say; fewer than three
+    /// decide nothing. If not given, as many as it takes until the primary metric decides.
+    #[arg(long, value_parser = whole::<u32>(3..=u64::from(MOST_ROUNDS)))]
+    rounds: Option<u32>,
+    /// The most rounds it may take to decide.
+    #[arg(
+        long,
+        value_name = "ROUNDS",
+        default_value_t = MOST_ROUNDS,
+        conflicts_with_all = ["rounds", "sim"],
+        value_parser = whole::<u32>(3..=u64::from(MOST_ROUNDS))
+    )]
+    max_rounds: u32,
+    /// The longest it may take to decide: if not given two minutes, or ten rounds where those take
+    /// longer.
+    #[arg(
+        long,
+        value_name = "TIME",
+        conflicts_with_all = ["rounds", "sim"],
+        value_parser = time(RUNTIME)
+    )]
+    max_time: Option<Duration>,
+    /// Go on with a comparison that was saved: more rounds of the same, by the same rules.
+    #[arg(
+        long = "continue",
+        value_name = "FILE",
+        conflicts_with_all = [
+            "rounds", "target", "kernel_scheduler", "sim", "set", "sweep", "metric", "runtime",
+            "ramp_time", "randseed", "same"
+        ]
+    )]
+    continues: Option<PathBuf>,
     /// The primary metric, which comes first and which --fail-if goes by; if not given, the time to
     /// finish where all jobs end by themselves, commits a second of oltp, else I/Os a second.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(summary::metrics()))]
@@ -154,6 +192,9 @@ pub(crate) struct Compare {
     quiet: bool,
     #[command(flatten)]
     job: JobFlags,
+    /// What `--continue` goes on with.
+    #[arg(skip)]
+    goes_on: Option<GoesOn>,
 }
 
 impl Compare {
@@ -161,6 +202,9 @@ impl Compare {
         if let Some(state) = &self.put_back {
             let device = kernel::put_back_from(state)?;
             return print_line(&format!("{device} is as it was"));
+        }
+        if let Some(file) = self.continues.take() {
+            return self.of_saved(&file)?.run();
         }
         if let Some(scene) = self.sim.clone() {
             return self.simulate(&scene);
@@ -190,7 +234,8 @@ impl Compare {
             let plan = Plan {
                 variants,
                 program: &program,
-                rounds: self.rounds,
+                length: self.length(),
+                earlier: self.earlier(),
                 seed,
                 judging: judging(&self),
                 switch: switch.as_ref(),
@@ -210,6 +255,22 @@ impl Compare {
         ended
     }
 
+    /// How many rounds there are.
+    fn length(&self) -> Length {
+        let until = Length::UntilDecided { rounds: self.max_rounds, time: self.max_time };
+        self.rounds.map_or(until, Length::Rounds)
+    }
+
+    /// What was measured before.
+    fn earlier(&self) -> Earlier {
+        self.goes_on.as_ref().map(|goes_on| goes_on.earlier.clone()).unwrap_or_default()
+    }
+
+    /// The command line, to do it again with the same seed.
+    fn command(&self, seed: u64) -> Vec<String> {
+        self.goes_on.as_ref().map_or_else(|| command(seed), |goes_on| goes_on.command.clone())
+    }
+
     /// A run of this job. One that ends by itself is judged by the time it takes, so none of it is
     /// done before that is measured.
     fn spec(&self, job: &JobFlags, first: &Variant, seed: u64) -> Result<RunSpec, Failure> {
@@ -220,7 +281,7 @@ impl Compare {
         let ends = of(self.runtime, None)?.ends_by_itself();
         let (runtime, ramp) = if ends { (None, Duration::ZERO) } else { (Some(RUN), RAMP) };
         let spec = of(self.runtime.or(runtime), Some(self.ramp_time.unwrap_or(ramp)))?;
-        Ok(RunSpec { command: command(seed), destroy: self.destroy, ..spec })
+        Ok(RunSpec { command: self.command(seed), destroy: self.destroy, ..spec })
     }
 
     /// One comparison, with its progress; what it is called goes into its document.
@@ -228,7 +289,7 @@ impl Compare {
         let mut progress = output::Progress::new(self.quiet, value);
         let mut compared = plan.run(&mut |now| progress.show(&now));
         progress.end();
-        compared.document.command = command(plan.seed);
+        compared.document.command = self.command(plan.seed);
         let shown: Vec<_> =
             self.targets().iter().map(|target| weir::target::shown(target)).collect();
         compared.document.target = shown.join(" ");
@@ -257,6 +318,9 @@ impl Compare {
             let swept = self.sweep.as_ref().map(|sweep| (sweep.name.as_str(), value.as_str()));
             output::tables(&mut text, swept, document);
         }
+        let undecided = self.rounds.is_none() && self.sweep.is_none() && self.sim.is_none();
+        let undecided = undecided
+            && done.iter().any(|(_, document)| summary::unsettled(&document.compare).is_some());
         let document = self.document(done).ok_or("nothing was compared")?;
         let kept = output::save(&saved, &document);
         let answer = output::json(&document)?;
@@ -267,6 +331,9 @@ impl Compare {
         } else {
             output::written(&mut text, "every run", &saved, &kept);
             output::written(&mut text, "report", &page, &drawn);
+            if undecided && kept.is_ok() {
+                text += &format!("more rounds: weir compare --continue {}\n", saved.display());
+            }
         }
         let said = print(&text);
         // The verdict is the answer also where a file could not be written.
@@ -358,71 +425,6 @@ impl Compare {
         Ok(())
     }
 
-    /// The variants, checked as far as text can be.
-    fn variants(&self) -> Result<Vec<Variant>, Failure> {
-        let given = self.variants.given();
-        if !self.kernel_scheduler.is_empty() {
-            if let Some((name, _)) = given.first() {
-                let why = format!("--{name} and --kernel-scheduler both say what the variants are");
-                return Err(Failure::Bad(why));
-            }
-            return self.kernel_variants();
-        }
-        let defaults = [("a", "queue_mode=sq"), ("b", "queue_mode=mq")];
-        let given = if given.is_empty() { defaults.to_vec() } else { given };
-        if let [(name, _)] = given[..] {
-            return Err(Failure::Bad(format!("--{name} alone has nothing to be compared with")));
-        }
-        let made: Result<Vec<Variant>, String> = given
-            .iter()
-            .map(|(name, options)| Variant::new(name, &self.targets(), options))
-            .collect();
-        let made = made?;
-        if !self.same {
-            all_differ(&made)?;
-        }
-        Ok(made)
-    }
-
-    /// One variant for each of the kernel's schedulers, with none of weir's in front.
-    fn kernel_variants(&self) -> Result<Vec<Variant>, Failure> {
-        let names = &self.kernel_scheduler;
-        if names.len() < 2 {
-            let only = names.join("");
-            let why =
-                format!("--kernel-scheduler {only}: one scheduler has nothing to be compared with");
-            return Err(Failure::Bad(why));
-        }
-        let mut seen = BTreeSet::new();
-        if let Some(twice) = names.iter().find(|name| !seen.insert(*name))
-            && !self.same
-        {
-            return Err(Failure::Bad(format!("--kernel-scheduler names {twice} twice")));
-        }
-        let targets = self.targets();
-        let target = Target::parse(&targets[0])?;
-        if let Some(own) = target.config.scheduler.filter(|own| own != "none") {
-            let why = format!(
-                "scheduler={own} of the target stands before the kernel's: only none shows the \
-                 kernel's own"
-            );
-            return Err(Failure::Bad(why));
-        }
-        let variant = |(position, scheduler): (usize, &String)| {
-            // Runs are told apart by the name of their variant.
-            let before = names[..position].iter().filter(|before| *before == scheduler).count();
-            let name = match before {
-                0 => scheduler.clone(),
-                before => format!("{scheduler}-{}", before + 1),
-            };
-            let variant = Variant::new(&name, &targets, "scheduler=none")?;
-            let options = serde_json::json!({"kernel_scheduler": scheduler});
-            Ok(Variant { options, kernel_scheduler: Some(scheduler.clone()), ..variant })
-        };
-        let made: Result<Vec<Variant>, String> = names.iter().enumerate().map(variant).collect();
-        Ok(made?)
-    }
-
     /// The comparisons to be made: the value swept, the variants and the job.
     #[allow(clippy::type_complexity)] // Rows of one list, taken apart where they are made.
     fn points(
@@ -464,38 +466,13 @@ impl Compare {
         let points: Result<Vec<_>, String> = sweep.values.iter().map(point).collect();
         Ok(points?)
     }
-
-    /// The kernel's scheduler in our hands, if that is what is compared.
-    fn switch(&self, variants: &[Variant]) -> Result<Option<Switch>, Failure> {
-        let Some(first) = variants.first().filter(|v| v.kernel_scheduler.is_some()) else {
-            return Ok(None);
-        };
-        let target = &first.targets[0];
-        let target = Target::parse(target)?;
-        let Some(path) = target.backing.path() else {
-            let why = format!(
-                "--kernel-scheduler: target {:?} is no block device of the kernel: file:/dev/...",
-                self.targets()[0]
-            );
-            return Err(Failure::Bad(why));
-        };
-        let switch = Switch::take(path, &self.kernel_scheduler)?;
-        if switch.recovered && !self.quiet {
-            log::say("weir: put back first what a killed comparison had left switched");
-        }
-        let kept = switch.kept();
-        before_a_panic(move || {
-            if let Err(error) = kept.put_back() {
-                log::say(&format!("weir: {error}"));
-            }
-        });
-        Ok(Some(switch))
-    }
 }
 
 /// By what it is judged.
 fn judging(asked: &Compare) -> Judging<'_> {
-    Judging { metric: asked.metric.as_deref(), within: asked.within }
+    let is_fixed = asked.rounds.is_some() || asked.sim.is_some();
+    let looks = if is_fixed { Looks::Once } else { Looks::AnyTime };
+    Judging { metric: asked.metric.as_deref(), within: asked.within, looks }
 }
 
 /// The command line, to do it again with the same seed.
@@ -553,21 +530,6 @@ fn try_to_open<'a>(
 fn seed_of_the_clock() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (since.as_nanos() as u64 ^ u64::from(std::process::id()) << 12) % 1_000_000_000
-}
-
-/// That no two variants come to the same.
-fn all_differ(variants: &[Variant]) -> Result<(), String> {
-    for (position, a) in variants.iter().enumerate() {
-        if let Some(b) = variants[position + 1..].iter().find(|b| a.is_like(b)) {
-            return Err(format!(
-                "variants {} and {} are the same, {}; --same compares them all the same",
-                a.name,
-                b.name,
-                a.targets.join(" ")
-            ));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -302,6 +302,7 @@ mod tests {
                 ci95: Some([ratio * 0.99, ratio * 1.01]),
                 ci99: Some([ratio * 0.98, ratio * 1.02]),
                 min_detectable_effect: Some(0.03),
+                second_run: None,
                 verdict: verdict.into(),
             }],
             ..Compare::default()

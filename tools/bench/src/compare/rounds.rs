@@ -17,9 +17,11 @@ use super::summary::counts;
 pub struct Order {
     /// Names of the variants.
     pub variants: Vec<String>,
-    /// Rounds that are to count.
+    /// Rounds that are to count; the most of them where they are open.
     pub rounds: u32,
-    /// Runs that may be made again, altogether.
+    /// Whether rounds end as soon as [`Stage::goes_on`] says so.
+    pub is_open: bool,
+    /// Runs that may be made again, altogether; where rounds are open, in the first [`SURE`].
     pub reruns: u32,
     /// The seed that the order and the runs' seeds are drawn from.
     pub seed: u64,
@@ -27,17 +29,16 @@ pub struct Order {
     pub window_s: f64,
 }
 
+/// Open rounds never end before so many: of fewer it is not known which were cold.
+pub const SURE: u32 = 5;
+
 impl Order {
-    /// In what order the variants of a round run. Rounds drawn in twos have an order and its
-    /// reverse: whatever it does to be first, of two variants each is first equally often. A round
-    /// beyond those planned has the order of the one it stands for.
+    /// In what order the variants of a round run. Of each two rounds one has an order and the other
+    /// its reverse: whatever it does to be first, of two variants each is first equally often.
     #[must_use]
     pub fn of_round(&self, round: u32) -> Vec<usize> {
-        let planned = round.saturating_sub(1) as usize % self.rounds.max(1) as usize;
-        let mut prng = Prng::new(self.seed);
-        let places = shuffled(self.rounds.max(1) as usize, &mut prng);
-        let place = places[planned];
-        let mut pair = Prng::new(self.seed_of_round(u32::MAX - place as u32 / 2));
+        let place = round.saturating_sub(1);
+        let mut pair = Prng::new(self.seed_of_round(u32::MAX - place / 2));
         let mut order = shuffled(self.variants.len(), &mut pair);
         if place % 2 == 1 {
             order.reverse();
@@ -82,6 +83,9 @@ impl Reading {
     }
 }
 
+/// Why a cold round does not count.
+const WARMING_UP: &str = "warming up: the first rounds were far from those that followed";
+
 /// How often a variant is run in one round at most: a bad minute is not to use up all that may be
 /// made again.
 const ATTEMPTS: usize = 3;
@@ -111,6 +115,9 @@ pub trait Stage {
     /// # Errors
     /// Why there is nothing that counts.
     fn run(&mut self, variant: usize, round: u32, seed: u64) -> Result<BenchDocument, Stop>;
+
+    /// Whether open rounds go on after those that these runs are of.
+    fn goes_on(&mut self, runs: &[Run]) -> bool;
 }
 
 /// The outcome.
@@ -126,13 +133,15 @@ pub struct Taken {
     pub stopped: Option<String>,
 }
 
-/// Runs all rounds.
-pub fn run(order: &Order, stage: &mut impl Stage) -> Taken {
+/// Runs all rounds, or those that follow the ones that were taken `earlier`.
+pub fn run(order: &Order, earlier: Taken, stage: &mut impl Stage) -> Taken {
     let began = stage.control(None);
+    let first = earlier.runs.iter().map(|run| run.round).max().unwrap_or_default() + 1;
     let mut session = Session {
         order,
         stage,
-        taken: Taken::default(),
+        taken: earlier,
+        first,
         reruns: order.reruns,
         readings: vec![began.control_ns],
         moves_by_nature: false,
@@ -149,6 +158,8 @@ struct Session<'a, S> {
     order: &'a Order,
     stage: &'a mut S,
     taken: Taken,
+    /// The first round that is run here.
+    first: u32,
     /// Runs that may still be made again.
     reruns: u32,
     /// The times of the control, nanoseconds.
@@ -170,22 +181,44 @@ struct Attempt {
 
 impl<S: Stage> Session<'_, S> {
     fn rounds(&mut self) -> Result<(), String> {
-        for round in 1..=self.order.rounds {
+        let end = self.order.rounds;
+        for round in self.first..=end {
+            let made = round - self.first;
+            if self.order.is_open && made > 0 {
+                self.leave_out_cold();
+                if made >= SURE {
+                    // As many as the others had for each of theirs.
+                    self.reruns += (self.order.variants.len() as u32).div_ceil(2);
+                }
+                if made >= SURE && !self.stage.goes_on(&self.taken.runs) {
+                    return Ok(());
+                }
+            }
             self.round(round)?;
+        }
+        let cold = self.leave_out_cold();
+        let missing = if self.order.is_open { 0 } else { cold };
+        for more in 1..=missing as u32 {
+            self.round(end + more)?;
+        }
+        Ok(())
+    }
+
+    /// Voids the first rounds where they were cold, as far as that is known by now; how many.
+    fn leave_out_cold(&mut self) -> usize {
+        let first = self.first;
+        for run in self.taken.runs.iter_mut().filter(|run| run.round >= first) {
+            run.voided.take_if(|why| why == WARMING_UP);
         }
         let levels = self.levels();
         let cold = cold(&levels.iter().map(|(_, level)| *level).collect::<Vec<_>>());
+        debug_assert!(cold <= COLD_MOST);
         for run in &mut self.taken.runs {
             if levels[..cold].iter().any(|(round, _)| *round == run.round) && counts(run) {
-                let why = "warming up: the first rounds were far from those that followed";
-                run.voided = Some(String::from(why));
+                run.voided = Some(String::from(WARMING_UP));
             }
         }
-        debug_assert!(cold <= COLD_MOST);
-        for more in 1..=cold as u32 {
-            self.round(self.order.rounds + more)?;
-        }
-        Ok(())
+        cold
     }
 
     /// Each round in which all variants count, in order, and how fast it was altogether.
@@ -198,7 +231,8 @@ impl<S: Stage> Session<'_, S> {
             level.is_finite().then_some((round, level))
         };
         // A first round that is not whole is left out of every comparison anyway.
-        (1..=self.order.rounds).filter_map(level).collect()
+        let last = self.taken.runs.last().map_or(0, |run| run.round);
+        (self.first..=last).filter_map(level).collect()
     }
 
     fn round(&mut self, round: u32) -> Result<(), String> {
@@ -306,6 +340,10 @@ mod tests {
         cold: u32,
         stop: Option<(usize, Stop)>,
         steal: u64,
+        /// Of open rounds, those after which they may end; all until then were asked about.
+        enough: Option<u32>,
+        /// The rounds after which it was asked whether they go on, and how many counted.
+        asked: Vec<(u32, usize)>,
         /// How long runs take, seconds, where not as asked, and whether their job ends by itself.
         length: Option<(f64, bool)>,
     }
@@ -344,11 +382,17 @@ mod tests {
             }
             Ok(run.document)
         }
+
+        fn goes_on(&mut self, runs: &[Run]) -> bool {
+            let last = runs.last().expect("rounds were made").round;
+            self.asked.push((last, runs.iter().filter(|run| counts(run)).count()));
+            self.enough.is_none_or(|enough| last < enough)
+        }
     }
 
     fn order(rounds: u32) -> Order {
         let variants = ["a", "b"].map(String::from).to_vec();
-        Order { variants, rounds, reruns: 4, seed: 1, window_s: 2.0 }
+        Order { variants, rounds, is_open: false, reruns: 4, seed: 1, window_s: 2.0 }
     }
 
     fn counted(taken: &Taken) -> Vec<(String, u32)> {
@@ -380,7 +424,7 @@ mod tests {
         assert_ne!(orders(&order), orders(&Order { seed: 2, ..order.clone() }));
         assert_ne!(order.seed_of_round(1), order.seed_of_round(2));
         let mut paper = Paper::default();
-        let taken = run(&order, &mut paper);
+        let taken = run(&order, Taken::default(), &mut paper);
         let ran: Vec<usize> = paper.ran.iter().map(|(variant, _)| *variant).collect();
         assert_eq!(ran, orders(&order).concat());
         assert_eq!(counted(&taken), all(1..=40));
@@ -394,11 +438,14 @@ mod tests {
             let order = Order { seed, ..order(10) };
             let firsts: Vec<usize> = (1..=10).map(|round| order.of_round(round)[0]).collect();
             assert_eq!(firsts.iter().sum::<usize>(), 5, "seed {seed}: {firsts:?}");
-            assert_eq!(order.of_round(11), order.of_round(1), "it stands for the first");
+            for pair in 0..5 {
+                let both = [2 * pair + 1, 2 * pair + 2].map(|round| order.of_round(round)[0]);
+                assert_ne!(both[0], both[1], "seed {seed}: an order and its reverse");
+            }
             seen.insert(firsts);
         }
-        // There are 252 ways to choose five of ten.
-        assert!(seen.len() > 100, "{}", seen.len());
+        // There are 32 ways to choose which of each two is first.
+        assert_eq!(seen.len(), 32);
         let variants: Vec<String> = ["a", "b", "c"].map(String::from).to_vec();
         let three = Order { variants, ..order(40) };
         for first in 0..3 {
@@ -411,7 +458,7 @@ mod tests {
     fn a_run_that_was_voided_stays_so_where_the_host_stays_busy() {
         // By the third round's second attempts, twice as long has become usual.
         let mut paper = Paper { busy_from: Some(3), ..Paper::default() };
-        let taken = run(&Order { reruns: 100, ..order(6) }, &mut paper);
+        let taken = run(&Order { reruns: 100, ..order(6) }, Taken::default(), &mut paper);
         assert!(paper.ran.len() > 12, "some were made again: {:?}", paper.ran);
         let counted = counted(&taken);
         let mut once = counted.clone();
@@ -431,7 +478,7 @@ mod tests {
             (Paper { moves: vec![3], ..Paper::default() }, "still moving after the ramp"),
         ] {
             let mut paper = paper;
-            let taken = run(&order(5), &mut paper);
+            let taken = run(&order(5), Taken::default(), &mut paper);
             assert_eq!(reasons(&taken).len(), 1, "{word}: {:?}", reasons(&taken));
             assert!(reasons(&taken)[0].contains(word), "{:?}", reasons(&taken));
             assert_eq!(counted(&taken), all(1..=5), "{word}");
@@ -444,7 +491,7 @@ mod tests {
     fn a_job_that_ends_by_itself_counts_however_long_it_took() {
         let took = |finite: bool| {
             let mut paper = Paper { length: Some((3.7, finite)), ..Paper::default() };
-            counted(&run(&order(5), &mut paper)).len()
+            counted(&run(&order(5), Taken::default(), &mut paper)).len()
         };
         assert_eq!((took(true), took(false)), (10, 0));
     }
@@ -452,11 +499,11 @@ mod tests {
     #[test]
     fn runs_are_made_again_only_so_often_and_what_moves_by_nature_counts() {
         let mut paper = Paper { stolen: (0..100).collect(), ..Paper::default() };
-        let taken = run(&order(5), &mut paper);
+        let taken = run(&order(5), Taken::default(), &mut paper);
         assert_eq!(paper.ran.len(), 10 + 4);
         assert_eq!((reasons(&taken).len(), counted(&taken).len()), (14, 0));
         let mut paper = Paper { moves: (0..100).collect(), ..Paper::default() };
-        let taken = run(&order(5), &mut paper);
+        let taken = run(&order(5), Taken::default(), &mut paper);
         assert_eq!(counted(&taken), all(1..=5));
         assert_eq!(paper.ran.len(), 12, "again in the first round alone");
     }
@@ -464,7 +511,7 @@ mod tests {
     #[test]
     fn cold_first_rounds_are_left_out_and_replaced() {
         let mut paper = Paper { cold: 1, ..Paper::default() };
-        let taken = run(&order(6), &mut paper);
+        let taken = run(&order(6), Taken::default(), &mut paper);
         assert_eq!(counted(&taken), all(2..=7));
         assert!(reasons(&taken).iter().all(|why| why.contains("warming up")), "{taken:?}");
     }
@@ -473,10 +520,63 @@ mod tests {
     fn a_cold_round_behind_one_that_is_not_whole_is_the_one_left_out() {
         // All of round 1 is disturbed, as often as it is made; rounds up to 2 are slow.
         let mut paper = Paper { stolen: vec![0, 1, 2, 3, 4, 5], cold: 2, ..Paper::default() };
-        let taken = run(&Order { reruns: 100, ..order(8) }, &mut paper);
+        let taken = run(&Order { reruns: 100, ..order(8) }, Taken::default(), &mut paper);
         let rounds: Vec<u32> = counted(&taken).iter().map(|(_, round)| *round).collect();
         assert!(!rounds.contains(&1) && !rounds.contains(&2), "{rounds:?}");
         assert_eq!(counted(&taken), all(3..=9));
+    }
+
+    fn open(rounds: u32) -> Order {
+        Order { is_open: true, ..order(rounds) }
+    }
+
+    #[test]
+    fn open_rounds_end_when_they_may_and_never_before_five() {
+        let mut paper = Paper { enough: Some(8), ..Paper::default() };
+        let taken = run(&open(1000), Taken::default(), &mut paper);
+        assert_eq!(counted(&taken), all(1..=8));
+        assert_eq!(paper.asked, [(5, 10), (6, 12), (7, 14), (8, 16)]);
+        let mut paper = Paper { enough: Some(1), ..Paper::default() };
+        assert_eq!(counted(&run(&open(1000), Taken::default(), &mut paper)), all(1..=5));
+        let mut paper = Paper::default();
+        let taken = run(&open(7), Taken::default(), &mut paper);
+        assert_eq!(counted(&taken), all(1..=7), "the most there may be");
+    }
+
+    #[test]
+    fn cold_rounds_are_left_out_before_it_is_asked_whether_open_ones_go_on() {
+        let mut paper = Paper { cold: 2, enough: Some(9), ..Paper::default() };
+        let taken = run(&open(1000), Taken::default(), &mut paper);
+        assert_eq!(paper.asked[0], (5, 6), "two of five are known to be cold");
+        assert_eq!(counted(&taken), all(3..=9), "none is made for them");
+    }
+
+    #[test]
+    fn open_rounds_may_be_made_again_as_often_as_others() {
+        // Everything is stolen: half as many runs again as there are rounds for.
+        let mut paper = Paper { stolen: (0..1000).collect(), enough: Some(12), ..Paper::default() };
+        run(&Order { reruns: 5, ..open(1000) }, Taken::default(), &mut paper);
+        assert_eq!(paper.ran.len(), 24 + 5 + 7);
+    }
+
+    #[test]
+    fn rounds_go_on_behind_earlier_ones_in_the_order_of_all() {
+        let at_once = run(&order(12), Taken::default(), &mut Paper::default());
+        let mut first = run(&order(7), Taken::default(), &mut Paper::default());
+        first.stopped = Some(String::from("interrupted in round 7"));
+        let earlier = Taken { stopped: None, ..first };
+        let mut paper = Paper::default();
+        let both = run(&open(12), earlier, &mut paper);
+        let ran = |taken: &Taken| {
+            taken.runs.iter().map(|run| (run.variant.clone(), run.round)).collect::<Vec<_>>()
+        };
+        assert_eq!(ran(&both), ran(&at_once));
+        assert_eq!((paper.ran.len(), both.control.len(), both.stopped), (10, 24, None));
+        // What was cold when it went on is known apart from what was at first.
+        let mut paper = Paper { cold: 8, ..Paper::default() };
+        let both =
+            run(&open(14), run(&order(7), Taken::default(), &mut Paper::default()), &mut paper);
+        assert_eq!(counted(&both), [all(1..=7), all(9..=14)].concat());
     }
 
     #[test]
@@ -486,14 +586,14 @@ mod tests {
             measured: Some(Box::new(run_of("b", 1, 5.0).document)),
         };
         let mut paper = Paper { stop: Some((5, failed)), ..Paper::default() };
-        let taken = run(&order(5), &mut paper);
+        let taken = run(&order(5), Taken::default(), &mut paper);
         let why = taken.stopped.clone().expect("it stopped");
         assert!(why.contains("round 3: 3 I/Os failed: Read: EIO"), "{why}");
         assert_eq!(taken.runs.len(), 6);
         assert_eq!(counted(&taken)[..4], all(1..=2));
         assert!(reasons(&taken)[0].starts_with("failed: variant"), "{:?}", reasons(&taken));
         let mut paper = Paper { stop: Some((3, Stop::Interrupted)), ..Paper::default() };
-        let taken = run(&order(5), &mut paper);
+        let taken = run(&order(5), Taken::default(), &mut paper);
         assert_eq!(taken.stopped.as_deref(), Some("interrupted in round 2"));
         assert_eq!(taken.runs.len(), 3);
     }

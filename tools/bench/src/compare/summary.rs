@@ -1,10 +1,10 @@
 //! From runs to figures, differences and verdicts.
 
 use weir_trace::document::{
-    BenchDocument, Compare, CompareEnvironment, Comparison, Estimate, Run, Variant,
+    BenchDocument, Compare, CompareEnvironment, Comparison, Estimate, Inference, Run, Variant,
 };
 
-use super::interval::{SHOWN, VERDICT, detectable, mean, paired, student};
+use super::interval::{Difference, Fit, Looks, SHOWN, VERDICT, mean, student};
 
 /// A metric that is compared.
 pub(super) struct Metric {
@@ -102,6 +102,8 @@ pub struct Judging<'a> {
     pub metric: Option<&'a str>,
     /// Differences up to this share do not matter.
     pub within: Option<f64>,
+    /// How often it is judged.
+    pub looks: Looks,
 }
 
 /// A value that can be averaged and divided by.
@@ -123,7 +125,9 @@ pub fn summary(
     judging: Judging<'_>,
 ) -> Compare {
     let names: Vec<&str> = variants.iter().map(|(name, _)| name.as_str()).collect();
-    let described = variants.iter().map(|(name, options)| variant(name, options, &names, runs));
+    let looks = judging.looks;
+    let described =
+        variants.iter().map(|(name, options)| variant(name, options, &names, runs, looks));
     let mut counted = runs.iter().filter(|run| counts(run)).peekable();
     let all_finished =
         counted.peek().is_some() && counted.all(|run| run.document.bench.makespan_ns.is_some());
@@ -136,17 +140,38 @@ pub fn summary(
     let primary = judging.metric.unwrap_or(usual);
     let restates = |metric: &Metric| all_finished && metric.name == RESTATES_MAKESPAN;
     let compared = |metric: &&Metric| !restates(metric) || metric.name == primary;
+    let pairs: Vec<[&str; 2]> = names
+        .iter()
+        .enumerate()
+        .flat_map(|(position, a)| names[position + 1..].iter().map(|b| [*a, *b]))
+        .collect();
+    let known = |metric: &&Metric| runs.iter().any(|run| (metric.of)(&run.document).is_some());
+    let metrics: Vec<&Metric> = METRICS.iter().filter(compared).filter(known).collect();
+    let others = metrics.iter().filter(|metric| metric.name != primary).count();
     let mut comparisons = Vec::new();
-    for (position, (a, _)) in variants.iter().enumerate() {
-        for (b, _) in &variants[position + 1..] {
-            let metrics = METRICS.iter().filter(compared);
-            let within = judging.within;
-            let compared = |metric| compare(metric, [a, b], &names, runs, within);
-            comparisons.extend(metrics.filter_map(compared));
+    for pair in &pairs {
+        for metric in &metrics {
+            // The answer may be wrong once in a hundred comparisons, and all that is told beside
+            // it together as often (Bonferroni).
+            let judged = if metric.name == primary { 1 } else { others };
+            let level = 1.0 - (1.0 - VERDICT) / (judged * pairs.len()) as f64;
+            comparisons.push(compare(metric, *pair, &names, runs, &Terms { level, judging }));
         }
     }
     let (metric, within) = (primary.to_owned(), judging.within);
-    Compare { variants: described.collect(), comparisons, metric, within, environment }
+    let inference = match judging.looks {
+        Looks::Once => Inference::Fixed,
+        Looks::AnyTime => Inference::Anytime,
+    };
+    let variants = described.collect();
+    Compare { variants, comparisons, metric, within, inference, environment }
+}
+
+/// By what one metric of two variants is judged.
+struct Terms<'a> {
+    /// The level of the interval that decides.
+    level: f64,
+    judging: Judging<'a>,
 }
 
 /// The value of a variant in a round, if that counts.
@@ -179,7 +204,13 @@ fn bucket(value: f64) -> f64 {
 /// Between 128 and 256 buckets for each power of two, as many as two digits take.
 const BUCKETS_LOG2: i32 = 7;
 
-fn variant(name: &str, options: &serde_json::Value, names: &[&str], runs: &[Run]) -> Variant {
+fn variant(
+    name: &str,
+    options: &serde_json::Value,
+    names: &[&str],
+    runs: &[Run],
+    looks: Looks,
+) -> Variant {
     let own: Vec<&Run> = runs.iter().filter(|run| run.variant == name && counts(run)).collect();
     let estimate = |metric: &str| {
         let metric = METRICS.iter().find(|known| known.name == metric)?;
@@ -198,7 +229,8 @@ fn variant(name: &str, options: &serde_json::Value, names: &[&str], runs: &[Run]
         let half = if metric.is_bucket { bucket(mean) * mean / 2.0 } else { 0.0 };
         let ci95 = student(&values, SHOWN).map(|[low, high]| [low - half, high + half]);
         let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-        let gmean = Some(self::mean(&logs).exp()).filter(|gmean| gmean.is_finite());
+        let log = self::mean(&logs) + share_of_order(metric, name, names, runs, looks);
+        let gmean = Some(log.exp()).filter(|gmean| gmean.is_finite());
         Some(Estimate { mean, ci95: ci95.filter(is_finite), ci99: None, gmean })
     };
     let known = |metric| estimate(metric).unwrap_or_default();
@@ -216,10 +248,20 @@ fn variant(name: &str, options: &serde_json::Value, names: &[&str], runs: &[Run]
     }
 }
 
+/// By how much the order of runs has to be taken out of the mean logarithm of one of two variants,
+/// where one was first more often, so that their means have the ratio that is compared.
+fn share_of_order(metric: &Metric, name: &str, names: &[&str], runs: &[Run], looks: Looks) -> f64 {
+    let [a, b] = names else { return 0.0 };
+    let pairs = Paired::of(metric, [a, b], names, runs);
+    let Some(fit) = Fit::of(&pairs.differences, looks) else { return 0.0 };
+    let plain = mean(&pairs.differences.iter().map(|one| one.log).collect::<Vec<_>>());
+    let half = (fit.mean - plain) / 2.0;
+    if name == *b { half } else { -half }
+}
+
 /// The values of two variants in the rounds that count for both.
 struct Paired {
-    /// The logarithm of b over a in each.
-    logs: Vec<f64>,
+    differences: Vec<Difference>,
     /// How far all of them may be off to either side, for what they were read from.
     margin: f64,
 }
@@ -227,24 +269,45 @@ struct Paired {
 impl Paired {
     fn of(metric: &Metric, [a, b]: [&str; 2], names: &[&str], runs: &[Run]) -> Paired {
         let of = |name: &str, round: u32| of_round(metric, name, round, runs);
+        let at = |name: &str, round: u32| {
+            runs.iter().position(|run| run.variant == name && run.round == round && counts(run))
+        };
         let whole = whole_rounds(metric, names, runs).into_iter();
-        let values: Vec<(f64, f64)> =
-            whole.filter_map(|round| Some((of(a, round)?, of(b, round)?))).collect();
-        let logs = values.iter().map(|(a, b)| (b / a).ln()).collect();
+        let values: Vec<(f64, f64, bool)> = whole
+            .filter_map(|round| Some((of(a, round)?, of(b, round)?, at(a, round) < at(b, round))))
+            .collect();
+        let one = |(a, b, in_order): &(f64, f64, bool)| Difference {
+            log: (b / a).ln(),
+            in_order: *in_order,
+        };
         // Half a bucket for each of the two, of the wider: so a jump by one is no difference.
-        let width = |(a, b): &(f64, f64)| {
+        let width = |(a, b, _): &(f64, f64, bool)| {
             let bucket = (bucket(*a) * a).max(bucket(*b) * b);
             (bucket / a + bucket / b) / 2.0
         };
         let widths: Vec<f64> = values.iter().map(width).collect();
         let known = !metric.is_bucket || widths.is_empty();
-        Paired { logs, margin: if known { 0.0 } else { mean(&widths) } }
+        let margin = if known { 0.0 } else { mean(&widths) };
+        Paired { differences: values.iter().map(one).collect(), margin }
     }
 
-    /// The interval of the ratio; none from so few rounds that it would say nothing.
-    fn interval(&self, level: f64) -> Option<[f64; 2]> {
-        let enough = self.logs.len() >= PAIRS_LEAST;
-        let [low, high] = paired(&self.logs, level).filter(|_| enough)?;
+    /// The ratio over all of them.
+    fn ratio(&self, looks: Looks) -> Option<f64> {
+        let logs: Vec<f64> = self.differences.iter().map(|one| one.log).collect();
+        let plain = || (!logs.is_empty()).then(|| mean(&logs));
+        let log = Fit::of(&self.differences, looks).map(|fit| fit.mean).or_else(plain)?;
+        Some(log.exp()).filter(|ratio| ratio.is_finite())
+    }
+
+    /// What they come to; none of so few rounds that it would say nothing.
+    fn fit(&self, looks: Looks) -> Option<Fit> {
+        let enough = self.differences.len() >= PAIRS_LEAST;
+        Fit::of(&self.differences, looks).filter(|_| enough)
+    }
+
+    /// The interval of the ratio.
+    fn interval(&self, fit: &Fit, level: f64) -> Option<[f64; 2]> {
+        let [low, high] = fit.interval(level)?;
         Some([(low - self.margin).exp(), (high + self.margin).exp()]).filter(is_finite)
     }
 }
@@ -268,17 +331,15 @@ fn undone(metric: &Metric, pair: [&str; 2], runs: &[Run]) -> Option<String> {
     })
 }
 
-/// The comparison of one metric of two variants; `None` if neither has it.
+/// The comparison of one metric of two variants.
 fn compare(
     metric: &Metric,
     [a, b]: [&str; 2],
     names: &[&str],
     runs: &[Run],
-    within: Option<f64>,
-) -> Option<Comparison> {
-    if !runs.iter().any(|run| (metric.of)(&run.document).is_some()) {
-        return None;
-    }
+    terms: &Terms<'_>,
+) -> Comparison {
+    let Judging { within, looks, .. } = terms.judging;
     let mut found = Comparison {
         a: String::from(a),
         b: String::from(b),
@@ -287,12 +348,12 @@ fn compare(
     };
     if let Some(why) = undone(metric, [a, b], runs) {
         found.verdict = format!("{NOT_COMPARED}: {why}");
-        return Some(found);
+        return found;
     }
     let pairs = Paired::of(metric, [a, b], names, runs);
-    let ratio = (!pairs.logs.is_empty()).then(|| mean(&pairs.logs).exp());
-    found.ratio = ratio.filter(|ratio| ratio.is_finite());
-    found.ci99 = pairs.interval(VERDICT);
+    found.ratio = pairs.ratio(looks);
+    let fit = pairs.fit(looks);
+    found.ci99 = fit.and_then(|fit| pairs.interval(&fit, terms.level));
     found.verdict = match (found.ci99, within) {
         (Some(interval), Some(share)) if is_within(interval, share) => {
             format!("{SAME_WITHIN} {} %", percent(share))
@@ -302,16 +363,25 @@ fn compare(
         (Some(_), _) => String::from(SAME),
         (None, _) => {
             let made = runs.iter().map(|run| run.round).max().unwrap_or_default();
-            let count = pairs.logs.len();
-            format!("{NOT_COMPARED}: too few rounds count ({count} of {made})")
+            let count = pairs.differences.len();
+            format!("{NOT_COMPARED}: {TOO_FEW} ({count} of {made})")
         }
     };
-    if found.ci99.is_some() {
-        found.ci95 = pairs.interval(SHOWN);
-        let least = detectable(&pairs.logs).map(|log| (log + pairs.margin).exp() - 1.0);
+    if let Some(fit) = fit.filter(|_| found.ci99.is_some()) {
+        found.ci95 = pairs.interval(&fit, SHOWN);
+        let least = fit.detectable(terms.level).map(|log| (log + pairs.margin).exp() - 1.0);
         found.min_detectable_effect = least.filter(|least| least.is_finite());
+        found.second_run = second_run(&fit, terms.level);
     }
-    Some(found)
+    found
+}
+
+/// What being the second of the two did to a run, where it is known to do anything.
+fn second_run(fit: &Fit, level: f64) -> Option<Estimate> {
+    let [low, high] = fit.interval_of_second(level)?.map(f64::exp);
+    let known = low > 1.0 || high < 1.0;
+    let mean = fit.second.filter(|_| known)?.exp();
+    Some(Estimate { mean, ci99: Some([low, high]), ..Estimate::default() })
 }
 
 fn says(metric: &Metric, b: &str, is_better: bool) -> String {
@@ -341,6 +411,8 @@ const SAME: &str = "no detectable difference";
 const SAME_WITHIN: &str = "the same within";
 /// How it begins where nothing decides; why not follows.
 const NOT_COMPARED: &str = "not compared";
+/// Why not, where more rounds may change that.
+const TOO_FEW: &str = "too few rounds count";
 
 /// Whether a comparison found a difference.
 #[must_use]
@@ -354,13 +426,27 @@ pub fn by_primary(compare: &Compare) -> impl Iterator<Item = &Comparison> {
     compare.comparisons.iter().filter(|found| found.metric == compare.metric)
 }
 
+/// Each two variants, in their order.
+fn pairs(compare: &Compare) -> impl Iterator<Item = (&str, &str)> {
+    let variants = &compare.variants;
+    variants.iter().enumerate().flat_map(move |(position, a)| {
+        variants[position + 1..].iter().map(move |b| (a.name.as_str(), b.name.as_str()))
+    })
+}
+
+/// The comparison of the first two variants of which the primary metric says, as far as it is
+/// known, neither that they differ nor that they are as much alike as was asked for.
+#[must_use]
+pub fn unsettled(compare: &Compare) -> Option<&Comparison> {
+    let few = format!("{NOT_COMPARED}: {TOO_FEW}");
+    let is_open = |found: &&Comparison| found.verdict == SAME || found.verdict.starts_with(&few);
+    by_primary(compare).find(is_open)
+}
+
 /// Why two variants have no verdict by the primary metric, for the first two of which that is so.
 #[must_use]
 pub fn unanswered(compare: &Compare) -> Option<String> {
-    let names: Vec<&str> = compare.variants.iter().map(|variant| variant.name.as_str()).collect();
-    let mut pairs = (0..names.len()).flat_map(|at| names[at + 1..].iter().map(move |b| (at, *b)));
-    pairs.find_map(|(at, b)| {
-        let a = names[at];
+    pairs(compare).find_map(|(a, b)| {
         let found = by_primary(compare).find(|found| pair(found) == (a, b));
         match found {
             Some(found) if is_decided(found) => None,

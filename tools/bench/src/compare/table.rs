@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use weir_trace::document::{Compare, Comparison, Estimate, Run, Variant};
+use weir_trace::document::{Compare, Comparison, Estimate, Inference, Run, Variant};
 
-use super::summary::{METRICS, by_primary, differs, is_decided};
+use super::summary::{METRICS, by_primary, differs, is_decided, unsettled};
 
 /// The tables of a comparison, and what is to be known about it.
 #[must_use]
@@ -147,30 +147,77 @@ pub fn verdicts(compare: &Compare) -> String {
     let different = compare.comparisons.iter().filter(|found| differs(found)).count();
     let without = compare.comparisons.len() - count;
     let without = if without == 0 { String::new() } else { format!("; {without} not compared") };
+    let any_time = match compare.inference {
+        Inference::Fixed => "",
+        Inference::Anytime => " Intervals hold however often\nthey were looked at.",
+    };
     format!(
         "{different} of {count} verdicts name a difference{without}. One does where the whole 99 % \
-         interval of the ratio lies\nto one side of 1; without a difference that happens once in a \
-         hundred verdicts. \"visible from\": a\ndifference of this size would be seen in four of \
+         interval of the ratio lies\nto one side of 1; without a difference the primary metric has \
+         one in one comparison of a hundred at\nmost, and any of the others together in \
+         another.{any_time} \"visible from\": a difference of this size\nwould be seen in four of \
          five such comparisons, smaller ones less often."
     )
 }
 
-/// What the primary metric says, a line for each pair of variants.
+/// What the primary metric says, a line for each pair of variants; and what is to be known of the
+/// order of runs.
 #[must_use]
 pub fn answer(compare: &Compare) -> String {
     let mut text = String::new();
     for found in by_primary(compare) {
-        let Comparison { a, b, verdict, .. } = found;
-        let title = METRICS.iter().find(|metric| metric.name == found.metric);
-        let title = title.map_or(found.metric.as_str(), |metric| metric.title);
-        let change = found.ratio.zip(found.ci99).map(|(ratio, [low, high])| {
-            let [ratio, low, high] = [ratio, low, high].map(change);
-            format!(": {ratio} (99 % interval {low} to {high})")
-        });
-        let change = change.unwrap_or_default();
-        line(&mut text, format_args!("{verdict}. {title}, {b} against {a}{change}"));
+        let change = found.ratio.zip(found.ci99).map(|known| format!(": {}", changed(known)));
+        let (of, change) = (of(found), change.unwrap_or_default());
+        line(&mut text, format_args!("{}. {of}{change}", found.verdict));
+    }
+    for found in by_primary(compare) {
+        let second = found.second_run.and_then(|known| Some((known.mean, known.ci99?)));
+        if let Some(known) = second {
+            let change = changed(known);
+            let Comparison { a, b, .. } = found;
+            line(
+                &mut text,
+                format_args!(
+                    "note: of {a} and {b} the one that ran second in a round had other {}: \
+                     {change}; this is not in the ratio",
+                    title(found)
+                ),
+            );
+        }
     }
     text
+}
+
+/// What the primary metric says after the rounds so far, in a line; of several pairs of variants
+/// the first that is not settled, or the last.
+#[must_use]
+pub fn so_far(compare: &Compare) -> String {
+    let found = unsettled(compare).or_else(|| by_primary(compare).last());
+    let known = found.and_then(|found| Some((found, found.ratio?)));
+    let Some((found, ratio)) = known else { return String::new() };
+    let Comparison { a, b, .. } = found;
+    match found.ci99 {
+        Some(interval) => format!("{b} / {a} {}", changed((ratio, interval))),
+        None => format!("{b} / {a} {}", change(ratio)),
+    }
+}
+
+/// The name of its metric in tables.
+fn title(found: &Comparison) -> &str {
+    let metric = METRICS.iter().find(|metric| metric.name == found.metric);
+    metric.map_or(found.metric.as_str(), |metric| metric.title)
+}
+
+/// Of what a comparison is.
+fn of(found: &Comparison) -> String {
+    let Comparison { a, b, .. } = found;
+    format!("{}, {b} against {a}", title(found))
+}
+
+/// A ratio as a change, with its interval.
+fn changed((ratio, [low, high]): (f64, [f64; 2])) -> String {
+    let [ratio, low, high] = [ratio, low, high].map(change);
+    format!("{ratio} (99 % interval {low} to {high})")
 }
 
 /// A ratio as a change.

@@ -91,7 +91,9 @@ pub fn kernel() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-fn environment(started: SystemTime) -> Environment {
+/// This machine.
+#[must_use]
+pub fn environment(started: SystemTime) -> Environment {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     Environment {

@@ -39,7 +39,7 @@ impl Progress {
 
 /// The progress line of a comparison; nothing of one that does not take long.
 fn line(head: &str, now: &compare::Progress<'_>) -> Option<String> {
-    let compare::Progress { variant, round, made, planned, run_s } = *now;
+    let compare::Progress { variant, round, made, planned, run_s, known } = *now;
     // Runs that are made again come on top of what was planned.
     let all = planned.max(made + 1);
     if f64::from(all) * run_s <= SHOWN_FROM_S {
@@ -47,7 +47,8 @@ fn line(head: &str, now: &compare::Progress<'_>) -> Option<String> {
     }
     let left_s = f64::from(all - made) * run_s;
     let bar = bar(made.into(), all.into());
-    Some(format!("{bar}  {head}round {round}, variant {variant}, some {left_s:.0} s left"))
+    let known = if known.is_empty() { String::new() } else { format!("; so far {known}") };
+    Some(format!("{bar}  {head}round {round}, variant {variant}, some {left_s:.0} s left{known}"))
 }
 
 /// The tables of one comparison, for people, and what is to be known about it.
@@ -165,8 +166,14 @@ mod tests {
 
     #[test]
     fn progress_is_a_bar_and_only_of_what_takes_longer_than_two_seconds() {
-        let now =
-            |made, run_s| compare::Progress { variant: "b", round: 3, made, planned: 20, run_s };
+        let now = |made, run_s| compare::Progress {
+            variant: "b",
+            round: 3,
+            made,
+            planned: 20,
+            run_s,
+            known: "",
+        };
         assert_eq!(line("", &now(5, 0.1)), None);
         let bar = line("8: ", &now(5, 2.5)).expect("it takes long");
         let expected = "[#####...............]  25 %  8: round 3, variant b, some 38 s left";

@@ -24,6 +24,9 @@ use crate::{Failure, log};
 const NOTICE: &str = "simulated: the intervals are over seeds, and do not say how far the model is \
     from a real host; docs/fidelity.md does";
 
+/// The seeds of each variant where nothing is said.
+const SEEDS: u32 = 10;
+
 /// A variant: its name, and a case without its seed.
 struct Simulated {
     name: &'static str,
@@ -59,7 +62,7 @@ impl Compare {
         let points = points.collect::<Result<Vec<_>, Failure>>()?;
         self.outputs().try_for_each(super::output::probe)?;
         let runs: usize = points.iter().map(|(_, _, variants)| variants.len()).sum();
-        if let Some(said) = many(runs * self.rounds as usize, points.len())
+        if let Some(said) = many(runs * self.rounds.unwrap_or(SEEDS) as usize, points.len())
             && !self.quiet
         {
             log::say(&said);
@@ -146,15 +149,17 @@ impl Compare {
         seed: u64,
     ) -> Result<CompareDocument, Failure> {
         let started_at = utc(SystemTime::now());
+        let rounds = self.rounds.unwrap_or(SEEDS);
         let order = Order {
             variants: variants.iter().map(|variant| variant.name.to_owned()).collect(),
-            rounds: self.rounds,
+            rounds,
+            is_open: false,
             reruns: 0,
             seed,
             window_s: 0.0,
         };
         let (mut cases, mut of) = (Vec::new(), Vec::new());
-        for round in 1..=self.rounds {
+        for round in 1..=rounds {
             let seed = order.seed_of_round(round);
             for (index, variant) in variants.iter().enumerate() {
                 cases.extend(variant.subject.cases(seed)?);

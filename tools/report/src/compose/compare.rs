@@ -12,7 +12,7 @@ use crate::page::{Chart, Page, Section, Table};
 use crate::sources;
 use crate::verdict::{METRICS, Metric, capital, labels, short, verdicts};
 use crate::windows;
-use weir_trace::document::{Bench, BenchDocument, CompareDocument, Estimate, Variant};
+use weir_trace::document::{Bench, BenchDocument, CompareDocument, Estimate, Inference, Variant};
 
 /// Adds a comparison; its title.
 pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
@@ -379,7 +379,12 @@ fn facts(document: &CompareDocument, labels: &[String]) -> Vec<(&'static str, St
     facts.extend(jobs::facts_of_all(&document.job, ""));
     facts.extend(machine(document));
     let voided = document.compare.environment.voided_rounds.to_string();
-    facts.extend([("rounds voided", voided), ("began", document.started_at.clone())]);
+    let hold = match document.compare.inference {
+        Inference::Fixed => "for rounds whose number was given before",
+        Inference::Anytime => "at every round at once: more rounds may be added",
+    };
+    facts.extend([("rounds voided", voided), ("intervals hold", String::from(hold))]);
+    facts.push(("began", document.started_at.clone()));
     let named = document.compare.variants.iter().zip(labels);
     facts.extend(named.map(|(variant, label)| {
         let options = words(&variant.options);

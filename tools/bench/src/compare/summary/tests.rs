@@ -113,7 +113,8 @@ fn cpu_time_is_less_or_more_and_never_faster() {
 #[test]
 fn what_is_known_to_differ_by_less_than_matters_is_the_same_within_that() {
     let within = |ratio: f64, share: f64| {
-        let compare = apart(ratio, Judging { within: Some(share), metric: None });
+        let compare =
+            apart(ratio, Judging { within: Some(share), metric: None, ..Judging::default() });
         assert_eq!(compare.within, Some(share));
         of(&compare, "iops").verdict.clone()
     };
@@ -124,7 +125,7 @@ fn what_is_known_to_differ_by_less_than_matters_is_the_same_within_that() {
     assert_eq!(within(0.98, 0.018), "b is slower");
     // a over b may not be further off than b over a.
     assert_eq!(within(0.9705, 0.03), "b is slower");
-    let compare = apart(1.02, Judging { within: Some(0.03), metric: None });
+    let compare = apart(1.02, Judging { within: Some(0.03), metric: None, ..Judging::default() });
     assert!(!differs(of(&compare, "iops")) && is_decided(of(&compare, "iops")));
     assert_eq!(of(&apart(1.02, Judging::default()), "iops").verdict, "b is faster");
 }
@@ -135,7 +136,7 @@ fn the_primary_metric_is_the_one_chosen_or_what_the_job_is_about() {
         by_primary(compare).map(|found| found.metric.clone()).collect::<Vec<_>>()
     };
     assert_eq!(primary(&apart(1.1, Judging::default())), ["iops"]);
-    let chosen = Judging { metric: Some("latency_mean_ns"), within: None };
+    let chosen = Judging { metric: Some("latency_mean_ns"), within: None, ..Judging::default() };
     assert_eq!(primary(&apart(1.1, chosen)), ["latency_mean_ns"]);
     let finished = |judging| {
         let runs: Vec<Run> = (1..=4)
@@ -152,7 +153,7 @@ fn the_primary_metric_is_the_one_chosen_or_what_the_job_is_about() {
     let compare = finished(Judging::default());
     assert_eq!(primary(&compare), [MAKESPAN]);
     assert!(!all(&compare, "iops"), "it says the same again");
-    let compare = finished(Judging { metric: Some("iops"), within: None });
+    let compare = finished(Judging { metric: Some("iops"), within: None, ..Judging::default() });
     assert_eq!(primary(&compare), ["iops"]);
     let mut runs: Vec<Run> =
         (1..=4).flat_map(|n| ["a", "b"].map(|name| run(name, n, 1000.0))).collect();
@@ -167,7 +168,7 @@ fn the_primary_metric_is_the_one_chosen_or_what_the_job_is_about() {
 fn a_pair_without_a_verdict_by_the_primary_metric_is_named_whatever_else_was_decided() {
     assert_eq!(unanswered(&apart(0.9, Judging::default())), None);
     assert_eq!(unanswered(&apart(1.0, Judging::default())), None, "no difference is a verdict");
-    let commits = Judging { metric: Some(COMMITS), within: None };
+    let commits = Judging { metric: Some(COMMITS), within: None, ..Judging::default() };
     let compare = apart(0.9, commits);
     assert_eq!(undecided(&compare), None, "other metrics were compared");
     let told = "a and b, commits_per_s: it was not measured";
@@ -322,4 +323,89 @@ fn every_pair_of_three_is_compared() {
     let pairs: Vec<_> = compare.comparisons.iter().filter(|c| c.metric == "iops").collect();
     let pairs: Vec<_> = pairs.iter().map(|c| (c.a.as_str(), c.b.as_str())).collect();
     assert_eq!(pairs, [("a", "b"), ("a", "c"), ("b", "c")]);
+}
+
+/// Rounds of several variants in an order and its reverse, of which the second run of each has
+/// `second` of what it had; the values vary by a few parts in a thousand.
+fn in_turn(names: &[&str], rounds: u32, second: f64, looks: Looks) -> Compare {
+    let noise =
+        |round: u32, name: usize| 1.0 + f64::from((round * 7 + name as u32 * 5) % 11) * 1e-3;
+    let mut runs = Vec::new();
+    for round in 1..=rounds {
+        let mut order: Vec<usize> = (0..names.len()).collect();
+        if round % 2 == 0 {
+            order.reverse();
+        }
+        for (place, name) in order.into_iter().enumerate() {
+            let iops = 1000.0 * noise(round, name) * second.powi(place as i32);
+            runs.push(run(names[name], round, iops));
+        }
+    }
+    let variants: Vec<(String, serde_json::Value)> =
+        names.iter().map(|name| (String::from(*name), serde_json::json!({}))).collect();
+    let judging = Judging { looks, ..Judging::default() };
+    summary(&variants, &runs, CompareEnvironment::default(), judging)
+}
+
+fn width(found: &Comparison) -> f64 {
+    let [low, high] = found.ci99.expect("an interval");
+    (high / low).ln()
+}
+
+#[test]
+fn the_primary_metric_has_an_interval_of_its_own_and_the_others_hold_together() {
+    let compare = in_turn(&["a", "b"], 10, 1.0, Looks::Once);
+    // The one is the other inverted, and three others were measured.
+    let [primary, other] = ["iops", "latency_mean_ns"].map(|name| width(of(&compare, name)));
+    assert!(other > primary * 1.2, "{primary} {other}");
+    let primary_of_three = width(of(&in_turn(&["a", "b", "c"], 10, 1.0, Looks::Once), "iops"));
+    assert!(primary_of_three > primary * 1.2, "{primary} {primary_of_three}: of three pairs");
+}
+
+#[test]
+fn an_interval_for_any_time_is_wider_and_said_to_be_one() {
+    let [once, any] =
+        [Looks::Once, Looks::AnyTime].map(|looks| in_turn(&["a", "b"], 20, 1.0, looks));
+    assert_eq!((once.inference, any.inference), (Inference::Fixed, Inference::Anytime));
+    assert!(width(of(&any, "iops")) > width(of(&once, "iops")) * 1.2);
+}
+
+#[test]
+fn what_the_order_does_is_told_and_is_not_in_the_ratio() {
+    let plain = in_turn(&["a", "b"], 10, 1.0, Looks::Once);
+    assert_eq!(of(&plain, "iops").second_run, None, "it does nothing");
+    let compare = in_turn(&["a", "b"], 10, 0.8, Looks::Once);
+    let iops = of(&compare, "iops");
+    let second = iops.second_run.expect("it is known");
+    assert!((second.mean - 0.8).abs() < 0.01, "{second:?}");
+    let [ratio, expected] = [iops, of(&plain, "iops")].map(|found| found.ratio.expect("a ratio"));
+    assert!((ratio / expected - 1.0).abs() < 0.001, "{ratio} {expected}");
+    assert!((width(iops) / width(of(&plain, "iops")) - 1.0).abs() < 0.3, "it is no noise either");
+    assert_eq!(iops.verdict, SAME);
+    // In an odd number of rounds one of the two was first more often.
+    for count in [10, 11] {
+        let compare = in_turn(&["a", "b"], count, 0.8, Looks::Once);
+        let [a, b] = [0, 1].map(|n| compare.variants[n].iops.gmean.expect("a mean"));
+        let ratio = of(&compare, "iops").ratio.expect("a ratio");
+        assert!((b / a / ratio - 1.0).abs() < 1e-9, "{count} rounds: {a} {b} {ratio}");
+    }
+    let told = super::super::table::answer(&compare);
+    assert!(told.contains("ran second in a round had other I/Os a second: -20."), "{told}");
+}
+
+#[test]
+fn what_is_not_settled_is_what_more_rounds_may_decide() {
+    let settled = |compare: &Compare| unsettled(compare).is_none();
+    assert!(settled(&apart(0.9, Judging::default())));
+    assert!(!settled(&in_turn(&["a", "b"], 10, 1.0, Looks::Once)));
+    assert!(settled(&apart(1.0, Judging { within: Some(0.05), ..Judging::default() })));
+    let few = two(&[run("a", 1, 1000.0), run("b", 1, 4000.0)]);
+    assert!(!settled(&few), "too few rounds");
+    let idle: Vec<Run> = (1..=6).flat_map(|n| [run("a", n, 1000.0), run("b", n, 0.0)]).collect();
+    assert!(settled(&two(&idle)), "no round changes that one did nothing");
+    let three = in_turn(&["a", "b", "c"], 10, 1.0, Looks::Once);
+    let open = unsettled(&three).expect("no two differ");
+    assert_eq!((open.a.as_str(), open.b.as_str()), ("a", "b"));
+    let said = super::super::table::so_far(&three);
+    assert!(said.starts_with("b / a +") || said.starts_with("b / a -"), "{said}");
 }
