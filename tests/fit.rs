@@ -100,6 +100,11 @@ fn a_recorded_disk_is_fitted_and_simulated_within_what_was_seen() {
         let words = ["sim", "run", "model.toml", "--set", set, "--set", depth];
         expect_refused(&folder, &words, &["process job: ", what]);
     }
+    // A number that no value holds, in a file that was changed by hand.
+    let beyond = model.replace("jump = \"0ns\"", "jump = 9223372036854775808");
+    assert_ne!(beyond, model);
+    fs::write(folder.near("beyond.toml"), beyond).expect("a file");
+    expect_refused(&folder, &["sim", "run", "beyond.toml"], &["beyond.toml:"]);
     // More than was seen at once waits for its turn where a disk has no more tags than that.
     let tags = format!("disk.depth={most}");
     let deep = ["--set", "process.job.depth=64", "--set", &tags];
@@ -161,6 +166,18 @@ fn jobs_on_a_target_give_a_model_with_prices() {
     ] {
         expect_refused(&folder, &["sim", "fit", "--target", target], &[what]);
     }
+    let small = ["sim", "fit", "--target", "ram:16MiB", "--bs", "512"];
+    expect_refused(&folder, &small, &["--bs=512 is below 4096"]);
+    // Nothing is written, so nothing is made.
+    let new = ["sim", "fit", "--target", "file:new.img,size=16MiB"];
+    expect_refused(&folder, &new, &["new.img"]);
+    assert!(!folder.near("new.img").exists());
+    fs::File::create(folder.near("holes.img")).and_then(|file| file.set_len(16 << 20)).unwrap();
+    let words = ["sim", "fit", "--target", "file:holes.img", "--rounds", "2", "--depth", "1"];
+    let mut command = weir(&folder);
+    command.args([&words[..], &["--runtime", "100ms"]].concat());
+    let ended = Running::start(command).end();
+    assert!(ended.stderr.contains("100 % of the bytes of file:holes.img"), "{ended:?}");
     let depth = ["sim", "fit", "--target", "ram:16MiB", "--depth", "256"];
     expect_refused(&folder, &depth, &["--depth=256 is above the 128"]);
 }

@@ -9,7 +9,7 @@ use weir_queue::Config;
 use weir_sim_disk::measured::{Access, Use};
 use weir_sim_disk::{Kind, Spec};
 
-use crate::process::Processes;
+use crate::process::{Habit, Processes};
 use crate::profile::{CPUS_MAX, Profile};
 
 /// A host that is to be simulated.
@@ -184,6 +184,18 @@ impl HostSpec {
         // With several disks a process uses one after the other.
         let each = self.processes.iter().map(asked).sum::<u64>().div_ceil(self.disks as u64);
         let in_flight = each.min(self.tags() as u64 * hosts);
+        let least = measured.least_in_flight();
+        for kind in &self.processes {
+            let Habit { think, think_spread, pause, pause_spread, .. } = kind.habit;
+            let pauses = [think, think_spread, pause, pause_spread, kind.start, kind.stagger];
+            if least > 1 && pauses.iter().any(|ns| *ns > 0) {
+                return Err(HostError(format!(
+                    "process {}: it pauses, so that fewer than {least} commands are at once, which \
+                     is the fewest that was measured of the disk",
+                    kind.name
+                )));
+            }
+        }
         for kind in &self.processes {
             let Processes { name, job, .. } = kind;
             let sizes = job.directions().iter().map(|direction| &job.sizes[*direction]);

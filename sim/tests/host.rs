@@ -479,3 +479,29 @@ fn a_long_thought_counts_in_each_stretch_by_what_of_it_is_there() {
     }
     host.finish();
 }
+
+#[test]
+fn a_process_that_pauses_is_refused_where_the_fewest_at_once_that_were_measured_are_several() {
+    let times = "[\"1us\"".to_owned() + &", \"1us\"".repeat(13) + "]";
+    let disk = |least: u32| {
+        let text = format!(
+            "size = \"1GiB\"\ndepth = 64\n[measured]\nof_size = \"4KiB\"\nleast_size = \"4KiB\"\n\
+             most_size = \"4KiB\"\nread_percent = [100, 100]\naccess = \"random\"\n\
+             [[measured.at]]\nin_flight = {least}\nread = {times}\n[[measured.at]]\n\
+             in_flight = 64\nread = {times}\n"
+        );
+        Spec::parse(&text).unwrap_or_else(|why| panic!("{why}"))
+    };
+    let with = |least: u32, habit: Habit| {
+        let mut spec = HostSpec { disk: disk(least), ..host("none", 1, 1) };
+        spec.processes[0].habit = habit;
+        simulate(spec, 0, MS).map(|_| ()).map_err(|why| why.to_string())
+    };
+    let busy = Habit { depth: 32, ..Habit::default() };
+    assert_eq!(with(16, busy), Ok(()));
+    assert_eq!(with(1, Habit { pause: 10 * MS, ..busy }), Ok(()));
+    for habit in [Habit { think: 1000, ..busy }, Habit { pause_spread: MS, ..busy }] {
+        let why = with(16, habit).expect_err("it pauses");
+        assert!(why.contains("process readers: it pauses") && why.contains("16"), "{why}");
+    }
+}

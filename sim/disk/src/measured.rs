@@ -22,6 +22,10 @@ use crate::servers::transfer_ns;
 pub const SHARES: [u64; 14] =
     [0, 100, 500, 1000, 2500, 5000, 7500, 9000, 9500, 9800, 9900, 9950, 9990, 10_000];
 
+/// The least and the greatest size that the longest command may have: a page, as for any disk, and
+/// what 32 bits of sectors hold with room to spare.
+const MOST_SIZE: [u64; 2] = [4096, 1 << 40];
+
 /// Shares are drawn as finely as this, parts of one in 10,000.
 const FINE: u64 = 10_000;
 
@@ -99,11 +103,19 @@ pub struct Use {
 }
 
 impl Measured {
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// That it contradicts itself nowhere and is within the bounds of what can be turned.
+    ///
+    /// # Errors
+    /// The first that is not so, in a sentence.
+    pub fn check(&self) -> Result<(), String> {
         let Measured { least_size, of_size, most_size, read_percent: [least, most], .. } = *self;
         if !(least_size <= of_size && of_size <= most_size) {
             let sizes = format!("{least_size}, {of_size}, {most_size}");
             return Err(format!("least_size, of_size, most_size={sizes} do not rise"));
+        }
+        if !(MOST_SIZE[0]..=MOST_SIZE[1]).contains(&most_size) {
+            let [value, low, high] = [most_size, MOST_SIZE[0], MOST_SIZE[1]].map(show_size);
+            return Err(format!("most_size={value} is outside {low}..={high}"));
         }
         if least > most || most > 100 {
             return Err(format!("read_percent=[{least}, {most}] are no two rising shares of 100"));
@@ -139,7 +151,16 @@ impl Measured {
         self.at.last().map_or(0, |level| level.in_flight)
     }
 
-    fn least_in_flight(&self) -> u32 {
+    /// The fewest and the most commands at once with which reads, or writes, were seen.
+    fn seen_at_once(&self, changes: bool) -> [u32; 2] {
+        let known = || self.at.iter().filter(|level| !level.times(changes).is_empty());
+        let of = |level: Option<&Level>| level.map_or(0, |level| level.in_flight);
+        [of(known().next()), of(known().next_back())]
+    }
+
+    /// The fewest commands at once that were seen: with fewer nothing is known of what they take.
+    #[must_use]
+    pub fn least_in_flight(&self) -> u32 {
         self.at.first().map_or(0, |level| level.in_flight)
     }
 
@@ -149,10 +170,18 @@ impl Measured {
     /// # Errors
     /// A sentence with both.
     pub fn beyond(&self, of: &Use) -> Result<(), String> {
-        let [least, most] = [self.least_in_flight(), self.most_in_flight()];
-        if !(u64::from(least)..=u64::from(most)).contains(&of.in_flight) {
-            let count = of.in_flight;
-            return Err(format!("commands at once={count} is outside {least}..={most}"));
+        for (name, changes, asked) in
+            [("reads", false, of.read_percent > 0), ("writes", true, of.read_percent < 100)]
+        {
+            let [least, most] = self.seen_at_once(changes);
+            // A direction that was not seen at all is told below, by its share.
+            let known = !asked || most == 0;
+            if !(known || (u64::from(least)..=u64::from(most)).contains(&of.in_flight)) {
+                let count = of.in_flight;
+                return Err(format!(
+                    "commands at once={count} is outside {least}..={most} that {name} were seen at"
+                ));
+            }
         }
         let [less, more] = self.read_percent;
         if !(less..=more).contains(&of.read_percent) {
@@ -277,9 +306,9 @@ impl Machine for MeasuredDisk {
         let begins = self.begins_at(now);
         let at_once = self.under_way.len() as u32 + 1;
         let share = self.prng.below(10_000 * FINE);
-        let is_elsewhere = self.behind.replace(job.sector + u64::from(job.sectors))
-            != Some(job.sector)
-            && job.sectors > 0;
+        // A flush is nowhere.
+        let is_elsewhere = job.sectors > 0
+            && self.behind.replace(job.sector + u64::from(job.sectors)) != Some(job.sector);
         let jump = if is_elsewhere { self.spec.jump } else { 0 };
         let at = begins + self.spec.service(job, share, at_once) + jump;
         self.under_way.push(Reverse(at));
@@ -375,6 +404,43 @@ mod tests {
     }
 
     #[test]
+    fn reads_are_known_at_as_many_at_once_as_reads_were_seen_with() {
+        let write = SHARES.iter().map(|share| 50_000 + share).collect();
+        let deep = Level { in_flight: 64, read: Vec::new(), write };
+        let mut disk = Measured { read_percent: [0, 100], ..measured() };
+        disk.at.push(deep);
+        assert_eq!(disk.check(), Ok(()));
+        let of = |in_flight, read_percent| Use {
+            in_flight,
+            read_percent,
+            sizes: [4096, 4096],
+            access: Access::Random,
+            flushes: false,
+        };
+        assert_eq!(disk.beyond(&of(4, 100)), Ok(()));
+        assert_eq!(disk.beyond(&of(64, 0)), Ok(()));
+        for (in_flight, percent, what) in [
+            (64, 100, "commands at once=64 is outside 2..=4 that reads were seen at"),
+            (4, 0, "commands at once=4 is outside 64..=64 that writes were seen at"),
+            (64, 50, "commands at once=64 is outside 2..=4"),
+        ] {
+            let why = disk.beyond(&of(in_flight, percent)).expect_err(what);
+            assert!(why.starts_with(what), "{why}, not {what}");
+        }
+    }
+
+    #[test]
+    fn a_flush_leaves_the_place_behind_the_command_before_it() {
+        let spec = Measured { jump: 1000, access: Access::Both, ..measured() };
+        let (mut disk, mut ends) = (MeasuredDisk::new(spec, 1), Ends::default());
+        let job = |id, sector, sectors| Job { id, op: Op::Read, sector, sectors, fua: false };
+        disk.start(job(0, 0, 8), Nanos(0), &mut ends);
+        let flush = Job { id: 1, op: Op::Flush, sector: 0, sectors: 0, fua: false };
+        disk.start(flush, Nanos(0), &mut ends);
+        assert_eq!(disk.behind, Some(8), "the next at 8 is no jump");
+    }
+
+    #[test]
     fn times_that_contradict_themselves_are_no_disk() {
         let falls = {
             let mut falls = measured();
@@ -387,6 +453,11 @@ mod tests {
             (Measured { read_percent: [50, 100], ..measured() }, "there are no times of writes"),
             (Measured { read_percent: [0, 0], ..measured() }, "there are times of reads"),
             (Measured { of_size: 512, ..measured() }, "do not rise"),
+            (
+                Measured { least_size: 512, of_size: 512, most_size: 2048, ..measured() },
+                "most_size=2 KiB is outside 4 KiB..=1 TiB",
+            ),
+            (Measured { most_size: 2 << 40, ..measured() }, "most_size=2 TiB is outside 4 KiB"),
             (falls, "in_flight=4: read falls from"),
         ] {
             let why = disk.check().expect_err(what);

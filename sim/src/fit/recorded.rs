@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use weir_bio::units::show_size;
 use weir_bio::{Nanos, Op, SECTOR};
 use weir_sched::replay::{Event, Kind, Range, Recording};
 use weir_sim_disk::measured::{Access, Level};
@@ -17,6 +18,9 @@ const STRETCHES: u64 = 40;
 
 /// Commands of a stretch from which its share of reads is taken.
 const SHARE_FROM: usize = 20;
+
+/// Shares of reads that are so far from one another, percent, say nothing of those between.
+const GAP: usize = 50;
 
 /// A recording tells whole microseconds: half of the commands have to take longer than this, ns.
 const COARSE: u64 = 5_000;
@@ -56,7 +60,9 @@ fn samples(recording: &Recording) -> (Vec<Sample>, u64) {
         match kind {
             Kind::Dispatched => {
                 count += 1;
-                let elsewhere = behind.replace(range.end()) != Some(range.sector);
+                // A flush is nowhere: what follows it may go on where the command before it ended.
+                let elsewhere =
+                    range.sectors > 0 && behind.replace(range.end()) != Some(range.sector);
                 end = end.max(range.end());
                 let begun = Begun { at_us: *time_us, in_flight: count, elsewhere };
                 under_way.entry(*range).or_default().push_back(begun);
@@ -98,19 +104,9 @@ pub fn fit(recording: &Recording) -> Result<Model, FitError> {
         let what = "no read or write was dispatched and has ended in it: there is nothing to fit";
         return Err(FitError(String::from(what)));
     }
-    let (access, samples) = by_access(of_usual_size(samples));
-    let mut times: Vec<u64> = samples.iter().map(|one| one.ns).collect();
-    times.sort_unstable();
-    let median = times[times.len() / 2];
-    if median < COARSE {
-        let what = format!(
-            "half of the commands took no longer than {} us, and a recording tells whole \
-             microseconds: from {} us on they are fine enough (--target measures finer)",
-            median / 1000,
-            COARSE / 1000
-        );
-        return Err(FitError(what));
-    }
+    let (access, samples) = by_access(of_usual_size(of_usual_op(samples)));
+    fine_enough(&samples)?;
+    alike(&samples)?;
     let (mut fitted, mut held) = (Vec::new(), Vec::new());
     let from = samples.iter().map(|one| one.at_us).min().unwrap_or_default();
     let to = samples.iter().map(|one| one.at_us).max().unwrap_or_default();
@@ -118,13 +114,74 @@ pub fn fit(recording: &Recording) -> Result<Model, FitError> {
         let stretch = (one.at_us - from) * STRETCHES / (to - from + 1);
         if stretch.is_multiple_of(2) { fitted.push(*one) } else { held.push(*one) }
     }
-    let disk = disk(&fitted, access, read_percent(&samples, from, to))?;
-    let depth = disk.most_in_flight().max(128) as u16;
-    let size = (end * SECTOR).next_multiple_of(1 << 20);
+    let disk = disk(&fitted, access, read_percent(&samples, from, to)?)?;
+    disk.check().map_err(|why| FitError(format!("what was recorded makes no disk: {why}")))?;
+    let depth = disk.most_in_flight().clamp(128, u16::MAX.into()) as u16;
+    let bytes = end.checked_mul(SECTOR).and_then(|bytes| bytes.checked_next_multiple_of(1 << 20));
+    let size = bytes.filter(|bytes| *bytes <= i64::MAX as u64).ok_or_else(|| {
+        FitError(format!("a command ends at sector {end}, and a disk has 2^63 bytes at most"))
+    })?;
     let held_back = compare(&disk, &held)?;
     let stated = recording.queue.iter().find(|stated| stated.value.0 == "rotational");
     let rotational = stated.is_some_and(|stated| stated.value.1 != 0);
     Ok(Model { disk, size, depth, rotational, host: None, held_back })
+}
+
+/// Reads and writes as long as there are more than a few of them: those of a file system's own
+/// beside a load that reads are no part of what is measured.
+fn of_usual_op(samples: Vec<Sample>) -> Vec<Sample> {
+    let writes = samples.iter().filter(|one| one.changes).count();
+    let few = |count: usize| count < LEAST && count < samples.len() / RARE;
+    let [no_reads, no_writes] = [samples.len() - writes, writes].map(few);
+    samples.into_iter().filter(|one| !if one.changes { no_writes } else { no_reads }).collect()
+}
+
+/// That the times of either direction are long enough for a clock of whole microseconds.
+fn fine_enough(samples: &[Sample]) -> Result<(), FitError> {
+    for (name, changes) in [("reads", false), ("writes", true)] {
+        let of = samples.iter().filter(|one| one.changes == changes);
+        let mut times: Vec<u64> = of.map(|one| one.ns).collect();
+        times.sort_unstable();
+        if let Some(median) = times.get(times.len() / 2).filter(|median| **median < COARSE) {
+            return Err(FitError(format!(
+                "half of the {name} took no longer than {} us, and a recording tells whole \
+                 microseconds: from {} us on they are fine enough (--target measures finer)",
+                median / 1000,
+                COARSE / 1000
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// That reads and writes were of the same sizes and in the same places: the model knows one range
+/// of each, and would take what was seen of the one for seen of the other.
+fn alike(samples: &[Sample]) -> Result<(), FitError> {
+    let of = |changes: bool| {
+        samples.iter().filter(move |one| one.changes == changes).copied().collect::<Vec<_>>()
+    };
+    let [reads, writes] = [of(false), of(true)];
+    if reads.is_empty() || writes.is_empty() {
+        return Ok(());
+    }
+    let apart = "record them apart, or a load with both of the same kind";
+    let sizes = |of: &[Sample]| {
+        let bytes = || of.iter().map(|one| one.bytes);
+        [bytes().min(), bytes().max()].map(|bytes| show_size(bytes.unwrap_or_default()))
+    };
+    let [one, other] = [sizes(&reads), sizes(&writes)];
+    if one != other {
+        let ([from, to], [least, most]) = (one, other);
+        return Err(FitError(format!(
+            "reads were of {from} to {to}, and writes of {least} to {most}: {apart}"
+        )));
+    }
+    let [(read, _), (write, _)] = [by_access(reads), by_access(writes)];
+    if read != write {
+        let what = format!("reads were {read:?}, and writes {write:?}: {apart}").to_lowercase();
+        return Err(FitError(what));
+    }
+    Ok(())
 }
 
 /// Those of a size that was seen often: blocks that touch by chance become one command.
@@ -153,7 +210,10 @@ fn by_access(samples: Vec<Sample>) -> (Access, Vec<Sample>) {
 }
 
 /// The least and the largest share of reads of a stretch, percent.
-fn read_percent(samples: &[Sample], from: u64, to: u64) -> [u8; 2] {
+///
+/// # Errors
+/// Reads and writes that came one after the other and not together: nothing is known of both.
+fn read_percent(samples: &[Sample], from: u64, to: u64) -> Result<[u8; 2], FitError> {
     let mut stretches = vec![[0_usize; 2]; STRETCHES as usize];
     for one in samples {
         let stretch = (one.at_us - from) * STRETCHES / (to - from + 1);
@@ -162,11 +222,22 @@ fn read_percent(samples: &[Sample], from: u64, to: u64) -> [u8; 2] {
     let reads: usize = stretches.iter().map(|[reads, _]| reads).sum();
     let whole = [reads, samples.len() - reads];
     let known = stretches.into_iter().filter(|[reads, writes]| reads + writes >= SHARE_FROM);
-    known.chain([whole]).fold([100, 0], |[least, most], [reads, writes]| {
+    let known: Vec<[usize; 2]> = known.collect();
+    let mut shares: Vec<usize> =
+        known.iter().map(|[reads, writes]| reads * 100 / (reads + writes)).collect();
+    shares.sort_unstable();
+    if let Some(gap) = shares.windows(2).find(|pair| pair[1] - pair[0] > GAP) {
+        return Err(FitError(format!(
+            "some stretches have {} % of reads or less and all others {} % or more: nothing is \
+             known of what lies between, so record the one or the other",
+            gap[0], gap[1]
+        )));
+    }
+    Ok(known.into_iter().chain([whole]).fold([100, 0], |[least, most], [reads, writes]| {
         let all = reads + writes;
         let [down, up] = [reads * 100 / all, (reads * 100).div_ceil(all)].map(|share| share as u8);
         [least.min(down), most.max(up)]
-    })
+    }))
 }
 
 /// The bin of a number of commands at once: 1, 2, 3 and 4, 5 to 8, and so on.

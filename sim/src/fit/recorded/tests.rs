@@ -159,3 +159,77 @@ fn a_few_commands_that_became_one_are_no_size_that_was_seen() {
     let disk = fitted(&text).expect("a model").disk;
     assert_eq!((disk.least_size, disk.of_size, disk.most_size), (4096, 4096, 4096));
 }
+
+/// A recording of commands one at a time, each 100 us and a few: letter, sector and sectors.
+fn one_by_one(commands: impl Iterator<Item = (char, u64, u64)>) -> String {
+    let mut text = String::from("scheduler noop\n");
+    for (n, (op, sector, sectors)) in commands.enumerate() {
+        let at = n * 200;
+        writeln!(text, "{at} I {op} {sector} {sectors} 0 0").unwrap();
+        writeln!(text, "{at} D {op} {sector} {sectors} - -").unwrap();
+        writeln!(text, "{} C {op} {sector} {sectors} - -", at + 100 + n % 7).unwrap();
+    }
+    text
+}
+
+#[test]
+fn what_was_seen_of_one_direction_is_not_taken_for_seen_of_the_other() {
+    for (what, text) in [
+        (
+            "reads were of 4 KiB to 4 KiB, and writes of 64 KiB to 64 KiB",
+            one_by_one((0..4000).map(|n| match n % 2 {
+                0 => ('R', n * 640, 8),
+                _ => ('W', n * 640, 128),
+            })),
+        ),
+        (
+            "reads were random, and writes both",
+            one_by_one((0..8000).map(|n| match n % 8 {
+                // A read, and a stream of writes of which the first begins elsewhere.
+                0 => ('R', 1_000_000 + n * 64, 8),
+                _ => ('W', n * 8, 8),
+            })),
+        ),
+        (
+            "some stretches have 0 % of reads or less and all others 100 %",
+            one_by_one((0..4000).map(|n| (if n < 2000 { 'R' } else { 'W' }, n * 64, 8))),
+        ),
+        (
+            "a command ends at sector 36028797018963976",
+            one_by_one((0..2000).map(|n| ('R', if n == 7 { 1 << 55 } else { n * 64 }, 8))),
+        ),
+        ("most_size=2 KiB is outside 4 KiB", one_by_one((0..2000).map(|n| ('R', n * 64, 4)))),
+    ] {
+        let why = fitted(&text).expect_err(what);
+        assert!(why.contains(what), "{why}, not {what}");
+    }
+}
+
+#[test]
+fn a_few_commands_of_the_other_direction_are_no_part_of_it() {
+    let text = one_by_one((0..20_000).map(|n| (if n % 400 == 7 { 'W' } else { 'R' }, n * 64, 8)));
+    let disk = fitted(&text).expect("a model").disk;
+    assert_eq!(disk.read_percent, [100, 100]);
+}
+
+#[test]
+fn a_flush_does_not_make_what_follows_it_begin_elsewhere() {
+    let text = one_by_one((0..4000).map(|n| match n % 2 {
+        0 => ('W', n / 2 * 8, 8),
+        _ => ('F', 0, 0),
+    }));
+    assert_eq!(fitted(&text).expect("a model").disk.access, Access::Sequential);
+}
+
+#[test]
+fn writes_that_are_too_short_are_refused_beside_reads_that_are_not() {
+    let mut text = String::from("scheduler noop\n");
+    for n in 0..4000_u64 {
+        let (op, took) = if n % 5 < 3 { ('R', 100) } else { ('W', n % 3) };
+        let (at, sector) = (n * 200, n * 64);
+        writeln!(text, "{at} I {op} {sector} 8 0 0\n{at} D {op} {sector} 8 - -").unwrap();
+        writeln!(text, "{} C {op} {sector} 8 - -", at + took).unwrap();
+    }
+    let why = fitted(&text).expect_err("whole microseconds");
+    assert!(why.starts_with("half of the writes took no longer than 1 us"), "{why}");
+}

@@ -45,8 +45,12 @@ pub(super) fn read(text: &str, file: &str) -> Result<Custom, SceneError> {
     };
     let mut reader = Reader { text, file, into };
     if let Some(key) = KINDS.iter().find_map(|kind| table.get_ref().get_key_value(*kind)) {
-        let disk = text.parse::<toml::Table>().expect("it was read before");
-        reader.disk(key.0.span().start, toml::Value::Table(disk), "")?;
+        let at = key.0.span().start;
+        // The parser above takes numbers that no value holds.
+        let disk = text.parse::<toml::Table>().map_err(|error| {
+            reader.error(error.span().map_or(at, |span| span.start), error.message())
+        })?;
+        reader.disk(at, toml::Value::Table(disk), "")?;
         reader.into.kinds.push(String::from(JOB));
         return Ok(reader.into);
     }

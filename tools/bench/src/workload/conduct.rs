@@ -115,7 +115,8 @@ fn forgets(target: &Target, barriers: bool) -> Option<&'static str> {
 }
 
 /// The notice on a file with holes, which are read without a disk.
-fn holes(name: &str, backing: &dyn Backing) -> Option<String> {
+#[must_use]
+pub fn holes(name: &str, backing: &dyn Backing) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let file =
         std::fs::metadata(backing.path()?).ok().filter(|file| file.is_file() && file.len() > 0)?;

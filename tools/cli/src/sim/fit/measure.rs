@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use weir::{QueueMode, Target};
 use weir_bench::engine::run::{self, Measured};
-use weir_bench::workload::devices;
+use weir_bench::workload::{conduct, devices};
 use weir_bio::units::{parse_size, parse_time_ns};
 use weir_load::{Access, Job, Sizes};
 use weir_sim::fit::Model;
@@ -34,6 +34,9 @@ pub(super) struct Jobs {
 
 /// What is run before it is measured.
 const RAMP: Duration = Duration::from_millis(100);
+
+/// A disk takes commands of a page.
+const BLOCK_LEAST: u64 = 4096;
 
 /// How long a job lasts, ns.
 const RUNTIME: std::ops::RangeInclusive<u64> = 10_000_000..=3_600_000_000_000;
@@ -67,6 +70,9 @@ impl Jobs {
         }
         let block = self.bs.unwrap_or(4096);
         let rounds = self.rounds.unwrap_or(6).next_multiple_of(2);
+        if block < BLOCK_LEAST {
+            return Err(Failure::Bad(format!("--bs={block} is below {BLOCK_LEAST} bytes")));
+        }
         let runtime = self.runtime.unwrap_or(500_000_000);
         if !RUNTIME.contains(&runtime) {
             let (least, most) = (RUNTIME.start(), RUNTIME.end());
@@ -86,6 +92,8 @@ impl Jobs {
                 let opened = devices::open(text, &target, 1)?;
                 if setting.is_none() {
                     opened.notices.iter().for_each(|notice| log::say(notice));
+                    let holes = conduct::holes(text, &*target.backing);
+                    holes.iter().for_each(|notice| log::say(notice));
                 }
                 let ground = run::ground(&opened.device);
                 let tags = opened.device.depth();
@@ -130,7 +138,7 @@ fn of_text(text: &str) -> Result<Target, Failure> {
         return Err(bad(format!("scheduler={other}: the jobs run without a scheduler")));
     }
     target.config.scheduler = Some(String::from("none"));
-    devices::read_held(&mut target);
+    target.config.read_only = true;
     Ok(target)
 }
 
