@@ -1,6 +1,8 @@
 //! What `ioengine` and the options of fio's engines mean here, where weir is the engine: what a
 //! name says of the I/O counts, and the rest is told in a note.
 
+use crate::job::Job;
+
 /// What an engine's name says of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Engine {
@@ -101,6 +103,29 @@ impl Engine {
         };
         format!("ioengine={name}: weir drives the target itself{more}")
     }
+}
+
+/// The target of a job whose I/O is dropped. The file that it names is neither opened nor made, as
+/// with fio's engine.
+///
+/// # Errors
+/// A file whose size would have to be looked up.
+pub(crate) fn drop_target(job: &mut Job) -> Result<(), String> {
+    // There is no page cache of nothing.
+    job.buffered = None;
+    let Some(name) = job.target.as_ref().filter(|name| !name.starts_with("null:")) else {
+        return Ok(());
+    };
+    let bytes = job.extent().ok_or_else(|| {
+        format!("ioengine=null opens no file, so filename={name} needs a size= in bytes")
+    })?;
+    job.target = Some(null_target(bytes));
+    Ok(())
+}
+
+/// A target of at least so many bytes, whole blocks of 4096, that drops what it is given.
+pub(crate) fn null_target(bytes: u64) -> String {
+    format!("null:{}", bytes.saturating_add(4095) / 4096 * 4096)
 }
 
 /// Options that cannot change what is asked of a target here, each with why.

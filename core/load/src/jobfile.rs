@@ -45,7 +45,7 @@ impl JobFile {
         for (job, own) in jobs.iter_mut().zip(own).filter(|(job, _)| job.target.is_none()) {
             let (Own::File(_), Some(Amount::Bytes(bytes))) = (&own, job.size) else {
                 if let Own::Null(bytes) = own {
-                    job.target = Some(format!("null:{}", bytes.next_multiple_of(4096)));
+                    job.target = Some(engine::null_target(*bytes));
                 }
                 continue;
             };
@@ -181,18 +181,17 @@ impl JobFile {
         if self.jobs.is_empty() || words.begins_stage(self).map_err(place)? {
             self.starts.push(self.jobs.len());
         }
-        if let (Some(directory), Some(name)) = (&words.directory, &job.target) {
+        if let (Some(directory), Some(name)) = (&words.directory, &job.target)
+            && engine != Engine::Null
+        {
             let names: Vec<String> =
                 split_names(name).iter().map(|n| within(directory, n)).collect();
             job.target = Some(names.join(":"));
         }
-        let bytes = match (job.size, job.offset) {
-            (Some(Amount::Bytes(size)), Amount::Bytes(offset)) => Some(size.saturating_add(offset)),
-            _ => None,
-        };
-        self.own.push(match (engine, bytes) {
-            (Engine::Null, Some(bytes)) => Own::Null(bytes),
-            (Engine::Deep | Engine::Alone, Some(_)) => {
+        let is_sized = matches!((job.size, job.offset), (Some(Amount::Bytes(_)), Amount::Bytes(_)));
+        self.own.push(match engine {
+            Engine::Null => job.extent().map_or(Own::No, Own::Null),
+            Engine::Deep | Engine::Alone if is_sized => {
                 Own::File(words.directory.as_ref().map_or_else(String::new, Clone::clone))
             }
             _ => Own::No,

@@ -14,6 +14,7 @@ pub mod job;
 pub mod jobfile;
 mod map;
 pub mod mark;
+mod needs;
 pub mod oltp;
 pub mod options;
 pub mod order;

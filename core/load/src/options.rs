@@ -8,7 +8,7 @@ mod places;
 
 use weir_bio::{Class, IoPrio};
 
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::job::{
     Arrival, ByDirection, CLONES, DEPTH, Job, RATE, RUNTIME_MAX, RUNTIME_MIN, Verify,
 };
@@ -74,8 +74,7 @@ impl Section {
         match self.engine {
             Some(Engine::Alone) => job.depth = 1,
             Some(Engine::Elsewhere) => job.target = None,
-            // There is no page cache of nothing.
-            Some(Engine::Null) => job.buffered = None,
+            Some(Engine::Null) => engine::drop_target(&mut job)?,
             Some(Engine::Deep) | None => (),
         }
         Ok(job)

@@ -334,3 +334,18 @@ fn what_cannot_matter_here_is_told_with_its_line() {
     let lines: Vec<_> = file.notes.iter().map(|note| &note[..8]).collect();
     assert_eq!(lines, ["x.fio:2:", "x.fio:3:", "x.fio:4:"]);
 }
+
+#[test]
+fn an_engine_that_drops_its_io_opens_no_file() {
+    let text = "[global]\nioengine=null\nrw=write\nfilename=/dev/sdb\n[a]\nsize=1m\n\
+                [b]\nsize=6k\ndirectory=/data\nnumjobs=2\noffset_increment=6k\n\
+                [c]\nfilename=null:2MiB\n";
+    let targets: Vec<_> = read("null", text).jobs.into_iter().map(|job| job.target).collect();
+    let wanted = ["null:1048576", "null:12288", "null:2MiB"];
+    assert_eq!(targets, wanted.map(|target| Some(String::from(target))));
+    for text in ["size=10%\n", "", "size=1m\noffset=10%\n"] {
+        let text = format!("[a]\nioengine=null\nfilename=/dev/sdb\n{text}");
+        let why = jobfile::read("x.fio", &text).expect_err("its size is not known").0;
+        assert!(why.starts_with("x.fio:1: ") && why.contains("/dev/sdb needs a size="), "{why}");
+    }
+}

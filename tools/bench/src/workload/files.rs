@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use weir::drivers::kind_of;
-use weir_bio::SECTOR;
 use weir_load::jobfile::{plain_name, split_names};
-use weir_load::{Amount, Job, Sizes};
+use weir_load::{Job, Sizes};
 
 /// The target of a job: what is given for all, or its own file or target.
 pub(crate) fn target_of(job: &Job, given: Option<&str>) -> Result<String, String> {
@@ -22,7 +21,7 @@ pub(crate) fn target_of(job: &Job, given: Option<&str>) -> Result<String, String
         return Ok(name.clone());
     }
     let files = split_names(name);
-    let bytes = extent(job);
+    let bytes = job.extent();
     if let [alone] = &files[..] {
         return Ok(file_target(alone, bytes));
     }
@@ -39,17 +38,6 @@ pub(crate) fn target_of(job: &Job, given: Option<&str>) -> Result<String, String
     let each = bytes.map(|bytes| bytes.div_ceil(files.len() as u64).next_multiple_of(bs));
     let legs = files.iter().map(|file| escaped(&file_target(file, each)));
     Ok(format!("striped:{bs}:{}", legs.collect::<Vec<_>>().join("+")))
-}
-
-/// How long a file must be for all of a job's clones, if the job says so in bytes.
-fn extent(job: &Job) -> Option<u64> {
-    let (Some(Amount::Bytes(size)), Amount::Bytes(offset), Amount::Bytes(step)) =
-        (job.size, job.offset, job.offset_increment)
-    else {
-        return None;
-    };
-    let last = step.checked_mul(u64::from(job.clones.max(1)) - 1)?;
-    Some(size.checked_add(offset)?.checked_add(last)?.next_multiple_of(SECTOR))
 }
 
 /// A file as a target: one that is not there is made, if it is known how long.
