@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use weir_bio::{Op, SECTOR};
 
 use crate::ask::Fault;
-use crate::job::{Job, JobError, Range, Verify};
+use crate::job::{Access, Job, JobError, Range, Verify};
+use crate::order::Strides;
 use crate::verify::{self, Stamp};
 
 /// Blocks that a job can keep track of: 4 bytes of memory each.
@@ -51,14 +52,14 @@ impl Blocks {
     /// More blocks than can be kept track of; sizes that are no multiples of the smallest.
     pub fn new(job: &Job, how: Verify, range: Range) -> Result<Blocks, JobError> {
         let sizes = job.directions().iter().map(|direction| &job.sizes[*direction]);
-        let grain = sizes.clone().map(|sizes| sizes.least()).min().unwrap_or(SECTOR);
-        let uneven = sizes.clone().find(|sizes| !sizes.most().is_multiple_of(grain));
-        if let Some(sizes) = uneven {
+        let grain = grain(job);
+        let uneven = sizes.flat_map(|sizes| sizes.each()).find(|size| size % grain != 0);
+        if let Some(size) = uneven {
             return Err(JobError(format!(
-                "verify needs sizes that are multiples of the smallest, {grain}: bs={}",
-                sizes.most()
+                "verify needs sizes that are multiples of the smallest, {grain}: bs={size}"
             )));
         }
+        check_places(job, grain)?;
         if !range.offset.is_multiple_of(grain) {
             return Err(JobError(format!(
                 "verify needs a range that begins on a block: offset={} is not a multiple of \
@@ -87,6 +88,14 @@ impl Blocks {
             foreign: job.directions() == [0],
             reads_back: job.read_back,
         })
+    }
+
+    /// The bytes of memory that those of `range` would take; 0 where nothing is verified.
+    pub(crate) fn bytes(job: &Job, range: Range) -> u64 {
+        match job.verify {
+            Some(_) => (range.bytes / grain(job)).saturating_mul(size_of::<u32>() as u64),
+            None => 0,
+        }
     }
 
     /// Begins reading back all that was written; false when that is nothing.
@@ -189,4 +198,31 @@ impl Blocks {
             self.each(going.first, going.last, |generation| *generation = 0);
         }
     }
+}
+
+/// Bytes of a block of a job that verifies: its smallest I/O.
+fn grain(job: &Job) -> u64 {
+    let sizes = job.directions().iter().map(|direction| job.sizes[*direction].least());
+    sizes.min().unwrap_or(SECTOR).max(1)
+}
+
+/// That each I/O begins on a block: one that begins within a block would be read back as part of
+/// two that it is not.
+fn check_places(job: &Job, grain: u64) -> Result<(), JobError> {
+    let align = job.align.filter(|_| job.access == Access::Random);
+    // The parts begin so far from each other; of a range that ends with one, no I/O does.
+    let apart = job.strides.map(|Strides { range, skip, .. }| range.saturating_add(skip));
+    for (what, bytes) in [
+        ("rw step", Some(job.step.unsigned_abs())),
+        ("blockalign", align),
+        ("zonerange + zoneskip", apart),
+    ] {
+        if let Some(bytes) = bytes.filter(|bytes| !bytes.is_multiple_of(grain)) {
+            return Err(JobError(format!(
+                "verify needs I/Os that begin on a block: {what}={bytes} is not a multiple of \
+                 bs={grain}"
+            )));
+        }
+    }
+    Ok(())
 }

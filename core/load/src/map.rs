@@ -9,6 +9,7 @@
 use weir_bio::Prng;
 
 use crate::job::{Job, JobError, Range};
+use crate::sizes::Sizes;
 
 /// Cells that a map of several sizes can keep track of: a bit each, 512 MiB in all.
 const CELLS_MAX: u64 = 1 << 32;
@@ -170,14 +171,15 @@ impl Map {
         if !job.is_mapped() {
             return Ok(None);
         }
-        let sizes = || job.directions().iter().map(|direction| &job.sizes[*direction]);
-        let bytes = sizes().map(|sizes| sizes.least()).min().unwrap_or(1).max(1);
+        let (bytes, alike) = cells(job);
         let count = (range.bytes / bytes).max(1);
         let cells = Cells { bytes, count };
-        if sizes().all(|sizes| sizes.most() == bytes) {
+        if alike {
             return Ok(Some((Map::Order(Order::new(count, seed)), cells)));
         }
-        if let Some(other) = sizes().flat_map(|sizes| sizes.each()).find(|s| s % bytes != 0) {
+        if let Some(other) =
+            placed_sizes(job).flat_map(|sizes| sizes.each()).find(|s| s % bytes != 0)
+        {
             return Err(JobError(format!(
                 "a random map needs sizes that are multiples of the smallest, {bytes}: bs={other} \
                  (norandommap does without)"
@@ -193,6 +195,12 @@ impl Map {
         Ok(Some((Map::Cover(Cover::new(count, seed)), cells)))
     }
 
+    /// The bytes of memory that it would take.
+    pub(crate) fn bytes(job: &Job, range: Range) -> u64 {
+        let (bytes, alike) = cells(job);
+        if job.is_mapped() && !alike { (range.bytes / bytes).div_ceil(64) * 8 } else { 0 }
+    }
+
     /// The first of up to `wanted` cells, and how many.
     pub(crate) fn next(&mut self, wanted: u64) -> (u64, u64) {
         match self {
@@ -200,6 +208,17 @@ impl Map {
             Map::Cover(cover) => cover.next(wanted),
         }
     }
+}
+
+/// Sizes of the I/Os that a map finds places for.
+fn placed_sizes(job: &Job) -> impl Iterator<Item = &Sizes> {
+    job.placed().iter().map(|direction| &job.sizes[*direction])
+}
+
+/// The bytes of a cell, and whether each I/O takes one.
+fn cells(job: &Job) -> (u64, bool) {
+    let bytes = placed_sizes(job).map(Sizes::least).min().unwrap_or(1).max(1);
+    (bytes, placed_sizes(job).all(|sizes| sizes.most() == bytes))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use weir_bio::{Flags, Nanos, Op, Prng, SECTOR};
 use weir_load::jobfile::{self, JobFile};
-use weir_load::{Amount, Ask, Ground, Io, Job, Stream, Workload};
+use weir_load::{Amount, Ask, Ground, Io, Job, JobError, Stream, Workload};
 
 const GROUND: Ground = Ground { bytes: 1 << 30, block: 512, read_only: false };
 const US: u64 = 1000;
@@ -348,4 +348,84 @@ fn an_engine_that_drops_its_io_opens_no_file() {
         let why = jobfile::read("x.fio", &text).expect_err("its size is not known").0;
         assert!(why.starts_with("x.fio:1: ") && why.contains("/dev/sdb needs a size="), "{why}");
     }
+}
+
+#[track_caller]
+fn job(text: &str) -> Job {
+    read("x.fio", &format!("[a]\n{text}\n")).jobs.remove(0)
+}
+
+fn refusal(text: &str) -> String {
+    match Stream::new(&job(text), GROUND, 0) {
+        Ok(_) => panic!("{text:?} is accepted"),
+        Err(JobError(why)) => why,
+    }
+}
+
+/// Blocks that are read back of what a job has written to a disk, one I/O at a time.
+#[track_caller]
+fn verified(text: &str) -> u64 {
+    let mut stream = Stream::new(&job(text), GROUND, 0).unwrap_or_else(|why| panic!("{why}"));
+    let (mut disk, mut known) = (vec![0; 1 << 20], 0);
+    for phase in 0..2 {
+        loop {
+            let io = match stream.ask(Nanos::ZERO) {
+                Ask::Io(io) => io,
+                Ask::Done => break,
+                other => panic!("{text:?}: {other:?}"),
+            };
+            let from = (io.sector * SECTOR) as usize;
+            let bytes = &mut disk[from..from + io.sectors as usize * SECTOR as usize];
+            match io.op {
+                Op::Write => stream.fill(&io, bytes),
+                _ => {
+                    let checked = stream.check(io.token, bytes);
+                    known += checked.unwrap_or_else(|fault| panic!("{text:?}: {fault:?}"));
+                }
+            }
+            stream.ended(io.token, true, Nanos::ZERO);
+        }
+        assert!(phase == 1 || stream.read_back(), "{text:?} has written nothing");
+    }
+    known
+}
+
+#[test]
+fn what_is_verified_begins_on_a_block() {
+    let write = "verify=crc32c\nsize=64k\nbs=4k\n";
+    let random = "rw=randwrite\nnorandommap\n";
+    for (options, why) in [
+        ("rw=write:2k", "rw step=2048 is not a multiple of bs=4096"),
+        ("rw=write:-6k", "rw step=6144"),
+        ("rw=write\nzonemode=strided\nzonesize=4k\nzonerange=6k", "zonerange + zoneskip=6144"),
+        ("rw=write\nzonemode=strided\nzonesize=8k\nzoneskip=512", "zonerange + zoneskip=8704"),
+        (&format!("{random}blockalign=512"), "blockalign=512"),
+        (&format!("{random}bssplit=4k/50:6k/25:8k/25"), "multiples of the smallest, 4096: bs=6144"),
+        ("rw=write\noffset=2k", "offset=2048"),
+    ] {
+        let text = format!("{write}{options}");
+        let told = refusal(&text);
+        assert!(told.contains(why), "{text:?}: {told}");
+    }
+    for (options, blocks) in [
+        ("rw=write", 16),
+        ("rw=write:4k", 8),
+        ("rw=write:-8k\nio_size=16k", 4),
+        ("rw=write\nzonemode=strided\nzonesize=4k\nzonerange=6k\nzoneskip=2k", 8),
+        // What a range of sizes does not come to does no harm.
+        ("rw=randwrite\nbsrange=4k-10k", 16),
+        // Nor does an alignment that nothing is placed by.
+        ("rw=write\nblockalign=512", 16),
+        (&format!("{random}blockalign=8k\nio_size=256k"), 8),
+    ] {
+        assert_eq!(verified(&format!("{write}{options}")), blocks, "{options}");
+    }
+}
+
+#[test]
+fn trims_that_are_written_again_are_placed_by_the_size_of_the_trim() {
+    // Nothing is read, and writes have the size of their trim.
+    let begun = all(&job("rw=randtrimwrite\nsize=1m\nbs=1m,512,4k"), 0);
+    assert!(begun.iter().all(|one| one.bytes() == 4096), "{begun:?}");
+    assert!(counts(&begun, 1 << 20).iter().all(|count| *count == 2));
 }
