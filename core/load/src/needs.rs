@@ -1,8 +1,10 @@
-//! What a job needs beside its I/Os: how long a file.
+//! What a job needs beside its I/Os: how long a file, and how much memory to keep track with.
 
 use weir_bio::SECTOR;
 
-use crate::job::Job;
+use crate::blocks::Blocks;
+use crate::job::{Ground, Job};
+use crate::map::Map;
 use crate::quantity::Amount;
 
 impl Job {
@@ -16,5 +18,14 @@ impl Job {
         };
         let last = step.checked_mul(u64::from(self.clones.max(1)) - 1)?;
         size.checked_add(offset)?.checked_add(last)?.checked_next_multiple_of(SECTOR)
+    }
+
+    /// Bytes of memory in which all of its clones keep track of places and of blocks that they
+    /// verify; 0 where it is refused.
+    #[must_use]
+    pub fn kept_bytes(&self, ground: Ground) -> u64 {
+        let Ok(range) = self.range_of(ground, 0) else { return 0 };
+        let of_clone = Map::bytes(self, range) + Blocks::bytes(self, range);
+        of_clone.saturating_mul(u64::from(self.clones))
     }
 }

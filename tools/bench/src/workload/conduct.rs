@@ -16,7 +16,7 @@ use crate::engine::run::{self, Load, Measured, Progress};
 use crate::results::outcome::{About, outcome};
 use crate::workload::content;
 use crate::workload::devices::{self, Devices};
-use crate::workload::files::target_of;
+use crate::workload::files::Files;
 use crate::workload::groups::{self, Groups, UNIT_BYTES};
 use crate::workload::spec::{Oltp, RunSpec, Workload};
 use crate::workload::told::{device_json, job_json};
@@ -57,8 +57,9 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
         Workload::Stages(stages) => stages.clone(),
         Workload::Oltp(_) => vec![Stage { name: None, jobs: Vec::new() }],
     };
+    let files = Files::of(&stages, request.spec.target.as_deref());
     if !request.spec.destroy {
-        content::refuse(&written(&request.spec, &stages)?)?;
+        content::refuse(&written(&request.spec, &stages, &files)?)?;
     }
     let (mut measured, mut failure, mut about) = (Vec::new(), None, None);
     let mut memory = Memory::of(&stages);
@@ -68,7 +69,7 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
             failure = Some(String::from("interrupted"));
             break;
         }
-        let run = Opened::open(request, stage, &mut memory).and_then(|opened| {
+        let run = Opened::open(request, stage, &files, &mut memory).and_then(|opened| {
             let about = about.get_or_insert_with(|| opened.about(request, &stages));
             opened.tell_stage(request, stage, measured.len(), &stages, about);
             opened.run(request, stage, request.spec.runtime.map(|runtime| runtime / count))
@@ -94,12 +95,16 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
 }
 
 /// The devices that a run writes.
-fn written(spec: &RunSpec, stages: &[Stage]) -> Result<Vec<(String, Target)>, String> {
+fn written(
+    spec: &RunSpec,
+    stages: &[Stage],
+    files: &Files<'_>,
+) -> Result<Vec<(String, Target)>, String> {
     let written = match &spec.workload {
         Workload::Oltp(oltp) => Devices::of_groups(&[&oltp.data[..], &oltp.redo].concat()),
         Workload::Stages(_) => {
             let jobs = stages.iter().flat_map(|stage| &stage.jobs).filter(|job| job.changes());
-            let targets = jobs.map(|job| target_of(job, spec.target.as_deref()));
+            let targets = jobs.map(|job| files.target_of(job));
             Devices::of_jobs(&targets.collect::<Result<Vec<_>, _>>()?)
         }
     };
@@ -259,11 +264,15 @@ struct Grounds {
 }
 
 impl Opened {
-    fn open(request: &Request<'_>, stage: &Stage, memory: &mut Memory) -> Result<Opened, String> {
-        let given = request.spec.target.as_deref();
+    fn open(
+        request: &Request<'_>,
+        stage: &Stage,
+        files: &Files<'_>,
+        memory: &mut Memory,
+    ) -> Result<Opened, String> {
         let wanted: Vec<String> = match &request.spec.workload {
             Workload::Stages(_) => {
-                stage.jobs.iter().map(|job| target_of(job, given)).collect::<Result<_, _>>()?
+                stage.jobs.iter().map(|job| files.target_of(job)).collect::<Result<_, _>>()?
             }
             Workload::Oltp(oltp) => [&oltp.data[..], &oltp.redo].concat(),
         };
@@ -340,7 +349,9 @@ impl Opened {
                 (vec![load], heading, grounds)
             }
         };
-        check_memory(&loads)?;
+        let memory = rustix::system::sysinfo();
+        let half = u128::from(memory.totalram) * u128::from(memory.mem_unit) / 2;
+        check_memory(&loads, &grounds.devices, half)?;
         let ramp = stage.jobs.iter().map(|job| Duration::from_nanos(job.ramp_ns)).max();
         let endless = |job: &Job| job.time_based && job.runtime_ns.is_none();
         if let Some(job) = stage.jobs.iter().find(|job| runtime.is_none() && endless(job)) {
@@ -522,19 +533,22 @@ impl Opened {
     }
 }
 
-/// Every I/O under way has a buffer, and a machine out of memory ends programs at will.
-fn check_memory(loads: &[Load]) -> Result<(), String> {
-    let memory = rustix::system::sysinfo();
-    let most = u128::from(memory.totalram) * u128::from(memory.mem_unit) / 2;
+/// Every I/O under way has a buffer, and clones keep track of places and blocks. A machine out of
+/// memory ends programs at will, and memory that is taken page by page is missed in mid-run.
+fn check_memory(loads: &[Load], devices: &[Device], most: u128) -> Result<(), String> {
     let mut sum = 0;
     for load in loads {
-        let Load::Stream { job, .. } = load else { continue };
+        let Load::Stream { job, disk } = load else { continue };
         let (jobs, depth, bs) = (job.clones, job.depth, job.buffer_bytes());
-        sum += u128::from(jobs) * u128::from(depth) * u128::from(bs);
+        let buffers = u128::from(jobs) * u128::from(depth) * u128::from(bs);
+        let kept = job.kept_bytes(run::ground(&devices[*disk]));
+        sum += buffers + u128::from(kept);
         if sum > most {
             return Err(format!(
-                "numjobs={jobs} times iodepth={depth} times bs={bs} are {sum} bytes of buffers, \
-                 above {most}, half of this machine's memory"
+                "job {}: numjobs={jobs} times iodepth={depth} times bs={bs} are {buffers} bytes of \
+                 buffers, and the places and blocks that its clones keep track of take {kept}: \
+                 with the jobs before it {sum}, above {most}, half of this machine's memory",
+                job.name
             ));
         }
     }
@@ -545,7 +559,7 @@ fn check_memory(loads: &[Load]) -> Result<(), String> {
 mod tests {
     use super::*;
     use weir_bio::{Class, IoPrio};
-    use weir_load::{Direction, Verify, Zone};
+    use weir_load::{Direction, Sizes, Verify, Zone};
 
     fn request<'a>(workload: Workload, interrupted: &'a AtomicBool) -> Request<'a> {
         Request {
@@ -663,6 +677,60 @@ mod tests {
         let jobs = Workload::Stages(vec![Stage { name: None, jobs }]);
         let told = conduct(&request(jobs, &running)).expect("figures").bench.job;
         assert!(told["jobs"][0]["target"].is_null(), "there is one place: {told}");
+    }
+
+    #[test]
+    fn a_file_is_made_as_long_as_the_last_stage_needs_it() {
+        let folder = std::env::temp_dir().join(format!("weir-grown-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let job = |files: &[&str], kib: u64, direction| Job {
+            target: Some(
+                files
+                    .iter()
+                    .map(|name| folder.join(name).display().to_string())
+                    .collect::<Vec<_>>()
+                    .join(":"),
+            ),
+            size: Some(Amount::Bytes(kib << 10)),
+            direction,
+            ..Job::default()
+        };
+        let jobs = [
+            job(&["a"], 64, Direction::Write),
+            job(&["a"], 128, Direction::Read),
+            job(&["b", "a"], 512, Direction::Write),
+        ];
+        let stages = jobs.map(|job| Stage { name: None, jobs: vec![job] });
+        let running = AtomicBool::new(false);
+        let conducted = conduct(&request(Workload::Stages(stages.to_vec()), &running));
+        let conducted = conducted.expect("figures");
+        assert_eq!(conducted.failure, None);
+        assert_eq!(conducted.bench.figures.ios, (64 + 128 + 512) / 4);
+        std::fs::remove_dir_all(&folder).expect("a folder of ours");
+    }
+
+    #[test]
+    fn memory_that_clones_keep_track_in_counts_beside_buffers() {
+        let device = |name: &str| {
+            let target = weir::Target::parse(name).expect("a target");
+            devices::open(name, &target, 1).expect("it opens").device
+        };
+        let devices = [device("null:1GiB"), device("null:2GiB")];
+        // In cells of 512 bytes: 256 KiB a clone and GiB.
+        let sizes = [0; 3].map(|_| Sizes::Range { least: 512, most: 4096 });
+        let access = weir_load::Access::Random;
+        let map = Job { access, map: true, sizes, clones: 4, depth: 2, ..Job::default() };
+        let verify = Job {
+            verify: Some(Verify::Crc32c),
+            size: Some(Amount::Bytes(1 << 20)),
+            ..Job::default()
+        };
+        let loads =
+            [(map, 1), (verify, 0)].map(|(job, disk)| Load::Stream { job: job.into(), disk });
+        let least = 4 * (512 << 10) + 4 * 2 * 4096 + (4 << 20) / 4096 + 4096;
+        assert_eq!(check_memory(&loads, &devices, least), Ok(()));
+        let why = check_memory(&loads, &devices, least - 1).expect_err("one byte too many");
+        assert!(why.contains(&format!("{least}, above {}", least - 1)), "{why}");
     }
 
     #[test]
