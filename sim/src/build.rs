@@ -14,7 +14,7 @@ use crate::driver::SimDriver;
 use crate::host::{DeviceSide, DiskSide, Host, HostSide, LaneSide, Layer};
 use crate::link::Link;
 use crate::midlayer::Facts;
-use crate::nexus::{self, Outlet};
+use crate::nexus::{self, Outlet, TargetUnit};
 use crate::profile::SchedulerPrice;
 use crate::scsi::{Identified, PortSide};
 use crate::spec::{HostError, HostSpec, San};
@@ -165,8 +165,9 @@ impl Host {
         let driver = Arc::new(ports[path].unit(facts)?);
         self.units.push(Arc::clone(&driver));
         let lanes_from = self.lanes.len();
+        let at_target = Arc::<TargetUnit>::default();
         let outlet = |(queue, nexus): (usize, &nexus::SharedNexus)| {
-            let unit = nexus::lock(nexus).add_unit(lanes_from + queue);
+            let unit = nexus::lock(nexus).add_unit(lanes_from + queue, &at_target);
             Outlet::Nexus(Arc::clone(nexus), unit)
         };
         let outlets = ports[path].nexuses.iter().enumerate().map(outlet).collect();

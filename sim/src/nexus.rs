@@ -11,6 +11,7 @@
 //! commands itself. What the target was asked to end, it ends when its disk has: an abort is
 //! answered then.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Data, Nanos, Op};
@@ -97,18 +98,25 @@ struct Held {
     status: ScsiStatus,
 }
 
+/// A logical unit at a port of the target. All hard queues to that port are one nexus to the
+/// target, so it has one task set and one unit attention for them.
+#[derive(Debug, Default)]
+pub(crate) struct TargetUnit {
+    /// Commands that the target has.
+    commands: AtomicU32,
+    /// It has said that it was reset.
+    attended: AtomicBool,
+}
+
 /// A logical unit as it is reached over the nexus.
 #[derive(Debug)]
 struct UnitSide {
     lane: usize,
+    at_target: Arc<TargetUnit>,
     /// What its lane's processor has sent and the adapter has not: it may be for another unit.
     sent: Vec<Sent>,
     ended: Vec<u16>,
     answers: Vec<(u32, ManagementAnswer)>,
-    /// Its commands that the target has.
-    at_target: u32,
-    /// It has said that it was reset.
-    attended: bool,
 }
 
 /// What the target was asked to end.
@@ -126,7 +134,7 @@ struct Ending {
 #[derive(Debug)]
 pub(crate) struct Nexus {
     fault: Option<PortFault>,
-    /// Commands of a unit that the target takes over it; 0: no bound.
+    /// Commands of a unit that the target takes at its port; 0: no bound.
     task_set: u32,
     units: Vec<UnitSide>,
     held: Vec<Held>,
@@ -153,14 +161,13 @@ impl Nexus {
     }
 
     /// One more unit, which this lane reaches; its number.
-    pub(crate) fn add_unit(&mut self, lane: usize) -> u32 {
+    pub(crate) fn add_unit(&mut self, lane: usize, at_target: &Arc<TargetUnit>) -> u32 {
         self.units.push(UnitSide {
             lane,
+            at_target: Arc::clone(at_target),
             sent: Vec::new(),
             ended: Vec::new(),
             answers: Vec::new(),
-            at_target: 0,
-            attended: false,
         });
         (self.units.len() - 1) as u32
     }
@@ -203,17 +210,17 @@ impl Nexus {
         let is_busy = self.has(PortFaultKind::Busy, now);
         let was_reset = self.has(PortFaultKind::Attention, now);
         let held = &mut self.held[usize::from(slot)];
-        let unit = &mut self.units[held.unit as usize];
-        held.status = if was_reset && !std::mem::replace(&mut unit.attended, true) {
+        let TargetUnit { commands, attended } = &*self.units[held.unit as usize].at_target;
+        held.status = if was_reset && !attended.swap(true, Ordering::Relaxed) {
             ScsiStatus::CHECK_CONDITION
         } else if held.is_question {
             ScsiStatus::GOOD
         } else if is_busy {
             ScsiStatus::BUSY
-        } else if self.task_set > 0 && unit.at_target >= self.task_set {
+        } else if self.task_set > 0 && commands.load(Ordering::Relaxed) >= self.task_set {
             ScsiStatus::TASK_SET_FULL
         } else {
-            unit.at_target += 1;
+            commands.fetch_add(1, Ordering::Relaxed);
             return Arrival::Begins;
         };
         Arrival::Answered
@@ -222,7 +229,9 @@ impl Nexus {
     /// The target answers a command; bytes that go back with that.
     pub(crate) fn leaves(&mut self, slot: u16) -> u64 {
         let held = &self.held[usize::from(slot)];
-        self.units[held.unit as usize].at_target -= 1;
+        let unit = &self.units[held.unit as usize].at_target;
+        let before = unit.commands.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "a command leaves the target once");
         u64::from(held.inbound)
     }
 

@@ -140,7 +140,7 @@ impl PortSide {
             own_slots: OWN_SLOTS,
             cmd_per_lun: san.path.depth.unwrap_or(spec.disk.depth),
             segments_max: 128,
-            sectors_max: SECTORS_MAX,
+            sectors_max: SECTORS_MAX.min(spec.disk.command_sectors().unwrap_or(u32::MAX)),
             cdb_max: 16,
         };
         let name = format!("host{host}-port{path}");

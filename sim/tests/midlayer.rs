@@ -143,6 +143,49 @@ fn a_path_that_is_told_of_full_task_sets_has_its_depth_lowered_to_what_fits() {
 }
 
 #[test]
+fn the_hard_queues_of_a_path_are_one_nexus_with_one_task_set_and_one_unit_attention() {
+    let over_four = |spec| {
+        changed(spec, |_, san| {
+            (san.hosts, san.paths, san.adapters) = (vec![4], 1, 1);
+            (san.path.queues, san.path.depth) = (4, Some(64));
+        })
+    };
+    let busy = |mut spec: HostSpec| {
+        (spec.processes[0].count, spec.config.queues) = (4, 4);
+        spec
+    };
+    let bounded = changed(spec(QueueMode::Mq, 1), |_, san| san.ports.task_set = 8);
+    let (figures, _) = run(busy(over_four(bounded)), 200 * MS);
+    assert!((4_000.0..8_100.0).contains(&figures.iops()), "8 at once: {}", figures.iops());
+    let reset = with_fault(QueueMode::Mq, fault(PortFaultKind::Attention));
+    let (figures, units) = run(busy(over_four(reset)), 200 * MS);
+    let told = units[0].counts();
+    assert_eq!((told.keys[6], figures.failed), (1, 0), "{told:?}");
+}
+
+#[test]
+fn a_path_takes_no_longer_command_than_was_measured_of_its_disk() {
+    let times = vec!["\"50us\""; 14].join(",");
+    let disk = format!(
+        "size = \"1GiB\"\ndepth = 128\n[measured]\nof_size = \"4KiB\"\nleast_size = \"4KiB\"\n\
+         most_size = \"4KiB\"\nread_percent = [100, 100]\naccess = \"sequential\"\n\
+         [[measured.at]]\nin_flight = 1\nread = [{times}]\n\
+         [[measured.at]]\nin_flight = 32\nread = [{times}]\n"
+    );
+    let spec = changed(spec(QueueMode::Mq, 1), |spec, _| {
+        spec.disk = Spec::parse(&disk).expect("a disk");
+        spec.config.scheduler = Some(String::from("mq-deadline"));
+        let readers = &mut spec.processes[0];
+        (readers.habit.batch, readers.job.access) = (32, weir_load::Access::Sequential);
+    });
+    let mut host = Host::new(spec).expect("a host");
+    let figures = host.run(20 * MS);
+    let apart = figures.commands.reads.abs_diff(figures.ios);
+    assert!(figures.ios > 1_000 && apart <= 64, "a command is one I/O: {figures:?}");
+    host.finish();
+}
+
+#[test]
 fn a_path_whose_connection_is_lost_fails_at_once_and_i_o_goes_down_the_other() {
     for mode in MODES {
         let (figures, units) = run(with_fault(mode, fault(PortFaultKind::Lost)), 300 * MS);

@@ -98,7 +98,11 @@ pub const SETTINGS: &[Setting] = &[
     whole(
         "path.can_queue",
         10_000,
-        ["", "commands of all disks at one port at once; 512 at most if not stated"],
+        [
+            "",
+            "commands of all disks at one port at once, on each hard queue; 512 at most if not \
+             stated",
+        ],
     ),
     whole(
         "path.task_set",
