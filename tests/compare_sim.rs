@@ -133,6 +133,29 @@ fn a_failure_is_what_fail_if_says_and_equal_variants_do_not_differ() {
 }
 
 #[test]
+fn i_o_that_fails_is_told_and_makes_no_variant_faster() {
+    let folder = Folder::new();
+    let file = folder.path().join("host.toml");
+    let text = "[host]\nprofile = \"broadwell-2sock-4.1\"\n[disk]\npreset = \"powermax-8000\"\n\
+        [path]\ncount = 2\nfault_paths = 2\nfault_from = \"15ms\"\n[process.readers]\n\
+        [run]\ntime = \"20ms\"\n";
+    std::fs::write(&file, text).expect("a file");
+    let sim = format!("--sim={}", file.display());
+    let words = [&*sim, "--a=path.fault=none", "--b=path.fault=lost", "--rounds=3"];
+    let compared = document(&folder, &words);
+    let variant = |at: usize| compared["variants"][at]["rounds"][0].clone();
+    let [well, lost] = [0, 1].map(variant);
+    assert_eq!(well["errors"], 0);
+    assert!(lost["errors"].as_u64().is_some_and(|errors| errors > 0), "{lost}");
+    assert!(lost["ios"].as_u64() < well["ios"].as_u64(), "{lost}\n{well}");
+    let all = compared["comparisons"].as_array().expect("comparisons");
+    let iops = all.iter().find(|one| one["metric"] == "iops").expect("a verdict");
+    assert_eq!(iops["verdict"], "b is slower");
+    let stdout = compare(&folder, &words).stdout;
+    assert!(stdout.contains("note: b: I/Os failed: errors has how many"), "{stdout}");
+}
+
+#[test]
 fn what_cannot_be_simulated_is_refused_before_anything_is() {
     let with = |more: &[&str]| refused(&[&["--sim=icpe24"], more].concat());
     assert!(with(&[]).contains("(28 cases), and 2 to 8 cases can be compared"));

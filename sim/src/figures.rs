@@ -1,6 +1,6 @@
 //! The figures of a stretch of simulated time.
 
-use weir_bio::{Nanos, Op, SECTOR};
+use weir_bio::{Nanos, Op, SECTOR, Status};
 use weir_load::Times;
 use weir_load::times::Row;
 use weir_queue::Completion;
@@ -12,12 +12,13 @@ use crate::cpu::CpuTime;
 pub struct Figures {
     /// How long it was, ns.
     pub ns: u64,
-    /// I/Os that ended.
+    /// I/Os that succeeded.
     pub ios: u64,
-    /// Those among them that ended with an error.
-    pub failed: u64,
     /// Their latencies, in all, ns.
     pub latency: u64,
+    /// I/Os that ended with an error. They are in no other figure: a path that fails at once would
+    /// make a host look fast.
+    pub failed: u64,
     /// The processors.
     pub cpus: u64,
     /// Their time.
@@ -68,11 +69,11 @@ pub struct KindFigures {
 /// What a process got, or several. Quantiles are known to within 0.8 %, the maximum exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// I/Os that ended, flushes apart.
+    /// I/Os that succeeded, flushes apart.
     pub ios: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Flushes that ended.
+    /// Flushes that succeeded.
     pub flushes: u64,
     /// The latencies of the I/Os, in all, ns.
     pub latency: u64,
@@ -116,6 +117,7 @@ impl Service {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Returned {
     pub(crate) begun: Nanos,
+    pub(crate) status: Status,
     bytes: u64,
     op: Op,
     wait_ns: u64,
@@ -125,9 +127,9 @@ pub(crate) struct Returned {
 impl Returned {
     /// One that began to be asked for at `begun`, and that its device took at `taken`.
     pub(crate) fn new(begun: Nanos, taken: Nanos, of: &Completion) -> Returned {
-        let Completion { op, sectors, wait_ns, device_ns, .. } = *of;
+        let Completion { op, sectors, status, wait_ns, device_ns, .. } = *of;
         let wait_ns = taken.since(begun) + wait_ns;
-        Returned { begun, bytes: u64::from(sectors) * SECTOR, op, wait_ns, device_ns }
+        Returned { begun, status, bytes: u64::from(sectors) * SECTOR, op, wait_ns, device_ns }
     }
 
     fn is_flush(&self) -> bool {
@@ -146,7 +148,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// An I/O has ended.
+    /// An I/O has succeeded.
     pub(crate) fn count(&mut self, one: &Returned, latency: u64) {
         if one.is_flush() {
             self.flushes += 1;
@@ -165,7 +167,7 @@ pub(crate) struct Parts([Option<Box<Row>>; 3]);
 const OPS: [&str; 3] = ["read", "write", "trim"];
 
 impl Parts {
-    /// An I/O has ended.
+    /// An I/O has succeeded.
     pub(crate) fn count(&mut self, one: &Returned, latency: u64) {
         if one.is_flush() {
             return;
@@ -229,10 +231,10 @@ impl Figures {
         self.ios as f64 * 1e9 / self.ns as f64
     }
 
-    /// The mean latency, ns.
+    /// The mean latency, ns; 0 of none.
     #[must_use]
     pub fn latency_ns(&self) -> f64 {
-        self.latency as f64 / self.ios as f64
+        self.latency as f64 / self.ios.max(1) as f64
     }
 
     /// The share of the time in which processors did something that they spent waiting for locks,

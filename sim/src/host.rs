@@ -123,6 +123,8 @@ pub struct Host {
     pub(crate) prng: Prng,
     pub(crate) groups: Arc<Groups>,
     pub(crate) spare: Spare,
+    /// I/Os that ended, those that failed among them.
+    ended: u64,
     ios: u64,
     latency: u64,
     pub(crate) commands: Commands,
@@ -176,6 +178,7 @@ impl Host {
             spare: Spare::default(),
             profile: spec.profile.clone(),
             groups: groups(&spec)?,
+            ended: 0,
             ios: 0,
             latency: 0,
             commands: Commands::default(),
@@ -267,7 +270,7 @@ impl Host {
             self.hear(alarm.expect("what is under way has an alarm"));
         }
         let begun: u64 = self.processes.iter().map(|process| process.handed_in).sum();
-        assert_eq!(begun, self.ios, "each I/O ends once");
+        assert_eq!(begun, self.ended, "each I/O ends once");
         begun
     }
 
@@ -472,6 +475,11 @@ impl Host {
         let Process { returned, tally, kind, .. } = &mut self.processes[process];
         let parts = &mut self.kinds[*kind].1;
         for one in &*returned {
+            self.ended += 1;
+            if !one.status.is_ok() {
+                tally.failed += 1;
+                continue;
+            }
             let latency = now.since(one.begun);
             self.ios += 1;
             self.latency += latency;

@@ -343,7 +343,7 @@ impl Process {
 
     /// Takes what has ended; how much.
     pub(crate) fn take_ended(&mut self, now: Nanos) -> usize {
-        let Process { submitters, busy, stream, spare, begun, taken, returned, tally, .. } = self;
+        let Process { submitters, busy, stream, spare, begun, taken, returned, .. } = self;
         let (bytes, may_fail) = (self.bytes, self.may_fail);
         let mut ended = 0;
         busy.retain(|device| {
@@ -351,7 +351,6 @@ impl Process {
             ended += submitter.complete(now, |completion| {
                 let Completion { cookie, status, .. } = completion;
                 assert!(status.is_ok() || may_fail, "nothing is the matter: {status:?}");
-                tally.failed += u64::from(!status.is_ok());
                 let (place, token) = ((cookie >> 16) as u32, cookie as u16);
                 let [begun, taken] = [&*begun, &*taken].map(|times| times[place as usize]);
                 returned.push(Returned::new(begun, taken, &completion));

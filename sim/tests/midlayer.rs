@@ -198,6 +198,25 @@ fn a_path_whose_connection_is_lost_fails_at_once_and_i_o_goes_down_the_other() {
 }
 
 #[test]
+fn i_o_that_fails_is_counted_as_such_and_is_in_no_other_figure() {
+    for mode in MODES {
+        let both = PortFault { paths: 2, ..fault(PortFaultKind::Lost) };
+        let mut host = Host::new(with_fault(mode, both)).expect("a host");
+        let before = host.run(50 * MS);
+        assert!(before.failed == 0 && before.ios > 1_000, "{mode:?}: {before:?}");
+        // What was under way when the connections were lost ends meanwhile.
+        host.run(10 * MS);
+        let after = host.run(50 * MS);
+        let readers = &after.kind("readers").all;
+        assert!(after.failed > 0, "{mode:?}");
+        assert_eq!([after.ios, after.latency, after.all.ios, after.all.bytes], [0; 4], "{mode:?}");
+        assert_eq!([readers.ios, readers.bytes, readers.max], [0; 3], "{mode:?}");
+        assert_eq!(after.latency_ns(), 0.0);
+        assert!(host.finish() >= before.ios + after.failed, "each has ended once all the same");
+    }
+}
+
+#[test]
 fn a_path_without_answers_is_timed_out_and_given_up_and_its_i_o_goes_down_the_other() {
     for mode in MODES {
         let spec = with_fault(mode, fault(PortFaultKind::Silent));

@@ -24,6 +24,9 @@ use crate::{Failure, log};
 const NOTICE: &str = "simulated: the intervals are over seeds, and do not say how far the model is \
     from a real host; docs/fidelity.md does";
 
+/// What stands under a comparison in which I/Os failed.
+const FAILURES: &str = "I/Os failed: errors has how many, and no other figure counts them";
+
 /// The seeds of each variant where nothing is said.
 const SEEDS: u32 = 10;
 
@@ -313,11 +316,13 @@ impl Simulated {
             duration_s: time.as_secs_f64(),
             // A case that has no length of its own lasts until all that end by themselves have.
             makespan_ns: case.takes().is_none().then_some(of.ns),
+            errors: of.failed,
             figures: figures(&of.all, time),
             cpu,
             groups: parts.iter().map(group).collect(),
             ..Bench::default()
         };
+        let failures = (of.failed > 0).then_some(FAILURES);
         let mut histograms = of_row("all", "all", &of.all).to_vec();
         histograms.extend(parts.iter().flat_map(|(name, op, row)| of_row(name, op, row)));
         BenchDocument {
@@ -330,7 +335,7 @@ impl Simulated {
                 weir: String::from(env!("CARGO_PKG_VERSION")),
                 started_at: started_at.to_owned(),
             },
-            notices: vec![NOTICE.to_owned()],
+            notices: [NOTICE].into_iter().chain(failures).map(String::from).collect(),
             ..BenchDocument::default()
         }
     }
