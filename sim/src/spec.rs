@@ -54,7 +54,7 @@ pub struct San {
 }
 
 /// The ports of a target, as a host's SCSI mid-layer meets them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// Commands of all disks at one port at once, on each hard queue; `None`: as many as the paths
     /// of all disks may have, but 512 at most.
@@ -126,6 +126,9 @@ const PROCESSES_MAX: usize = 4096;
 /// Commands of all disks at one port of a target, where that is not stated, unless a disk alone may
 /// have more: each path has a place in memory for each of them.
 const CAN_QUEUE: usize = 512;
+
+/// Commands of all hard queues of a port at once at most: the mid-layer has no more tags.
+const PORT_TAGS_MAX: usize = 10_240;
 
 /// Pairs of a process and a disk at most.
 const PAIRS_MAX: usize = 1 << 20;
@@ -227,8 +230,11 @@ impl HostSpec {
         let own = usize::from(self.config.depth.unwrap_or(self.disk.depth));
         // A path has a place for each tag of its port.
         let over = self.san.as_ref().map_or(0, |san| {
-            let of_port = usize::from(san.path.queues).pow(2) * usize::from(self.can_queue(san));
-            san.paths.saturating_mul(of_port)
+            let queues = usize::from(san.path.queues);
+            // All hard queues of a host together have no more tags than that, and each a place for
+            // every one of them.
+            let of_host = (queues * usize::from(self.can_queue(san))).min(PORT_TAGS_MAX);
+            san.paths.saturating_mul(queues * of_host)
         });
         (usize::from(self.config.queues) * own).saturating_add(over)
     }

@@ -156,6 +156,7 @@ impl Custom {
         let mut host = built.host().map_err(refused)?;
         host.check().map_err(|why| refused(why.to_string()))?;
         host.seed = seed;
+        built.check_fault().map_err(refused)?;
         let span = match built.word("run.until") {
             "end" => Span::ToTheEnd(built.time("run.time")),
             _ => Span::Time { warm_up: built.time("run.warm_up"), ns: built.time("run.time") },

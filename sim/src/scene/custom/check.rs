@@ -44,6 +44,20 @@ impl Custom {
 }
 
 impl Build<'_> {
+    /// That the fault of paths, where there is one, begins while something is simulated.
+    pub(super) fn check_fault(&self) -> Result<(), String> {
+        let whole = self.word("run.until") == "end";
+        let warm_up = if whole { 0 } else { self.time("run.warm_up") };
+        let ends = warm_up + self.time("run.time");
+        if self.word("path.fault") == "none" || self.time("path.fault_from") < ends {
+            return Ok(());
+        }
+        let of = |path: &str| format!("{path}={}", self.word(path));
+        let [from, time, warm_up] = ["path.fault_from", "run.time", "run.warm_up"].map(of);
+        let before = if whole { String::new() } else { format!(" after {warm_up}") };
+        Err(format!("{from} is not before the end of {time}{before}: nothing would come of it"))
+    }
+
     /// That processes of this kind have places on a disk of so many bytes.
     pub(super) fn check_places(&self, kind: &str, disk: u64) -> Result<(), String> {
         let path = |field: &str| format!("process.{kind}.{field}");

@@ -115,9 +115,9 @@ pub const SETTINGS: &[Setting] = &[
         Bounds::Words(&["none", "lost", "silent", "busy", "attention"]),
         ["none", "what is the matter with the first paths of each disk"],
     ),
-    whole("path.fault_paths", 64, ["1", "how many they are"]),
-    time("path.fault_from", ["0", "when it begins"]),
-    time("path.fault_lasts", ["1000s", "how long it lasts"]),
+    whole("path.fault_paths", 64, ["1", "how many paths of each disk have that fault: the first"]),
+    time("path.fault_from", ["0", "when that fault begins; warm-up is counted"]),
+    setting("path.fault_lasts", Bounds::Times(1, TIME_MAX), ["1000s", "how long that fault lasts"]),
     setting(
         "path.selector",
         Bounds::Words(&["service-time", "queue-length", "round-robin"]),

@@ -3,6 +3,7 @@ use weir_queue::QueueMode;
 
 use super::*;
 use crate::scene::Bounds;
+use crate::spec::{PortFault, PortFaultKind, Ports};
 
 const TEXT: &str = r#"about = "readers beside a writer"
 
@@ -44,7 +45,7 @@ fn each_host_that_the_documents_show_can_be_simulated() {
     let shown = shown.filter_map(|rest| rest.split("```").next());
     let examples = [include_str!("../../../../examples/san.toml")];
     let hosts: Vec<&str> = shown.filter(|text| text.contains("[host]")).chain(examples).collect();
-    assert_eq!(hosts.len(), 3, "two are shown, and one is an example");
+    assert_eq!(hosts.len(), 4, "three are shown, and one is an example");
     for text in hosts {
         let custom = Custom::parse(text, "host.toml").unwrap_or_else(|why| panic!("{why}\n{text}"));
         let cases = custom.cases(1).unwrap_or_else(|why| panic!("{why}\n{text}"));
@@ -273,6 +274,62 @@ fn several_hosts_and_paths_are_a_network_and_one_host_without_paths_is_none() {
     custom.set("host.count=2").expect("hosts");
     let case = custom.cases(1).expect("a case").remove(0);
     assert_eq!(case.run().expect("hosts that can be").requests, 2 * 30);
+}
+
+#[test]
+fn what_is_the_matter_with_paths_comes_to_the_host_as_it_is_stated() {
+    let text = "[host]\nprofile = \"broadwell-2sock-4.1\"\n[path]\ncount = 4\n[process.a]\n";
+    let mut custom = Custom::parse(text, "a.toml").expect("hosts");
+    let san = |custom: &Custom| custom.cases(1).expect("a case").remove(0).host.san;
+    let plain = san(&custom).expect("a network");
+    assert_eq!((plain.ports, plain.path.timeout_ns), (Ports::default(), 0));
+    let why = |custom: &Custom| custom.cases(1).expect_err("it would be ignored").to_string();
+    custom.set("path.fault_paths=2").expect("a number");
+    assert_eq!(why(&custom), "all: path.fault_paths=2 without path.fault: there is none");
+    for set in ["can_queue=99", "task_set=7", "timeout=3s", "fault_from=40ms", "fault_lasts=9ms"] {
+        custom.set(&format!("path.{set}")).expect(set);
+    }
+    for (word, kind) in [
+        ("lost", PortFaultKind::Lost),
+        ("silent", PortFaultKind::Silent),
+        ("busy", PortFaultKind::Busy),
+        ("attention", PortFaultKind::Attention),
+    ] {
+        custom.set(&format!("path.fault={word}")).expect(word);
+        let san = san(&custom).expect("a network");
+        let fault = PortFault { kind, paths: 2, from: 40_000_000, lasts: 9_000_000 };
+        let ports = Ports { can_queue: Some(99), task_set: 7, fault: Some(fault) };
+        assert_eq!((san.ports, san.path.timeout_ns), (ports, 3_000_000_000));
+    }
+    let set = |custom: &mut Custom, text| custom.set(text).map_err(|why| why.to_string());
+    let short = set(&mut custom, "path.fault_lasts=0").expect_err("no time");
+    assert!(short.starts_with("path.fault_lasts=0 is "), "{short}");
+    custom.set("path.fault_from=110ms").expect("a time");
+    assert_eq!(
+        why(&custom),
+        "all: path.fault_from=110ms is not before the end of run.time=100ms after \
+         run.warm_up=10ms: nothing would come of it"
+    );
+    custom.set("path.fault_from=109ms").expect("a time");
+    san(&custom).expect("the last millisecond has it");
+    for set in ["run.until=end", "process.a.ios=10"] {
+        custom.set(set).expect(set);
+    }
+    assert!(why(&custom).ends_with("end of run.time=100ms: nothing would come of it"));
+    custom.set("path.fault=none").expect("none");
+    assert_eq!(san(&custom).expect("a network").ports.fault, None);
+}
+
+#[test]
+fn the_tags_of_a_port_are_counted_as_its_host_has_them() {
+    let text = "[host]\nprofile = \"broadwell-2sock-4.1\"\n[disk]\ncount = 8\n[path]\ncount = 16\n\
+        queues = 32\n[process.a]\n";
+    let mut custom = Custom::parse(text, "a.toml").expect("hosts");
+    // 32 * 512 are more than the 10,240 that a host has: 8 * 16 * 32 * 10,240 are 42 million.
+    assert!(custom.cases(1).is_ok());
+    custom.set("disk.count=13").expect("disks");
+    let why = custom.cases(1).expect_err("too many").to_string();
+    assert!(why.starts_with("all: hard queues * depth=68"), "{why}");
 }
 
 #[test]
