@@ -195,6 +195,8 @@ impl Carrier {
             self.free_seats.push(seat);
         }
         self.talks_waiting.retain(|other| *other != seat);
+        // Or the next lane to sit here would take the answer for that to a question of its own.
+        self.asked.retain(|(_, asked)| !asked.is_of_climb(seat));
         self.next_talk();
         // What the port still has, no lane waits for: a unit that was given up leaves such.
         for slot in self.slots.iter_mut().filter(|slot| slot.seat == seat && slot.is_out()) {

@@ -362,6 +362,43 @@ fn close_first(bench: &mut Bench) {
 }
 
 #[test]
+fn a_lane_takes_no_answer_to_what_was_asked_for_another_that_sat_in_its_seat() {
+    let (script, mut bench) = silent(1);
+    bench.add(Lun::new(1).expect("a LUN"), "none");
+    script.manage(|what| match what {
+        Management::Abort { .. } => Managed::answer(ManagementAnswer::Failed),
+        _ => Managed::never(),
+    });
+    bench.submit(0, read(8).with(Flags::FAILFAST).cookie(1));
+    bench.pass(32 * SECOND);
+    assert_eq!(kinds(&script), "au");
+    // The reset has ended the command, and its answer is on the way when the lane is closed.
+    script.state().release(&Reply::delivery(Delivery::Reset));
+    bench.settle();
+    assert_eq!(bench.ended(0).len(), 1);
+    close_first(&mut bench);
+    script.reply(|_| Reply::Never);
+    let next = bench.add(Lun::new(2).expect("a LUN"), "none");
+    bench.units[next].device.reconfigure(|parts| parts.timeout_ns = 5 * SECOND).expect("a change");
+    bench.submit(next, read(8).cookie(2));
+    bench.pass(8 * SECOND);
+    let unit_resets = [Lun::ZERO, Lun::new(2).expect("a LUN")].map(Management::LunReset);
+    let at: Vec<u64> = asked(&script)
+        .into_iter()
+        .filter_map(|(what, at)| unit_resets.contains(&what).then_some(at))
+        .collect();
+    assert_eq!((kinds(&script).as_str(), at.len()), ("auau", 2));
+    // A reset has 30 s: the first has had them, and the second has not.
+    bench.pass((at[0] + 32) * SECOND - (bench.now.0 - SECOND));
+    assert!((bench.now.0 - SECOND) / SECOND < at[1] + 30, "{at:?}");
+    assert_eq!(kinds(&script), "auau", "the second reset is waited for");
+    bench.pass(10 * SECOND);
+    assert_eq!(kinds(&script), "auaut");
+    script.manage(|_| Managed::done());
+    bench.end();
+}
+
+#[test]
 fn own_commands_of_a_port_that_closes_keep_no_slot() {
     let (script, mut bench) = forgetful(|_| Managed::never());
     for round in 1..=20 {

@@ -55,6 +55,12 @@ pub(super) enum Asked {
     },
 }
 
+impl Asked {
+    pub(super) fn is_of_climb(self, of: u16) -> bool {
+        matches!(self, Asked::Climb { seat, .. } if seat == of)
+    }
+}
+
 impl Carrier {
     /// The time of a command is up, as far as the core can tell.
     #[cold]
