@@ -45,8 +45,12 @@ impl Roster {
     fn set(&self, place: usize, bit: u64) {
         // Release: the owner that takes the mark finds what was published.
         self.words[place / 64].fetch_or(bit, Ordering::AcqRel);
-        // Before the news: who takes those finds this.
-        self.last.fetch_max(place / 64, Ordering::Relaxed);
+        // Before the news, so that the owner that takes them finds this. It never falls, so one
+        // that is far enough is left alone: writing it takes its line, in which all threads look
+        // up the words, away from them.
+        if self.last.load(Ordering::Relaxed) < place / 64 {
+            self.last.fetch_max(place / 64, Ordering::Relaxed);
+        }
         self.news.fetch_or(1 << (place / 64 % 64), Ordering::AcqRel);
         // For the doorbell: the marks must be seen by an owner about to sleep.
         fence(Ordering::SeqCst);

@@ -741,6 +741,38 @@ fn two_who_give_two_lanes_work_wake_their_home() {
     two_workers_and_their_home([0, 1], [1, 1]);
 }
 
+/// Places of the first word and of one that is looked at only from when it was used first.
+fn marks_are_taken(places: [usize; 2]) {
+    model(move || {
+        let roster = Arc::new(Roster::new(places[1] + 1));
+        let workers = places.map(|place| {
+            let roster = Arc::clone(&roster);
+            thread::spawn(move || roster.mark_ordered(place))
+        });
+        let mut taken = [false; 2];
+        let mut take = || {
+            roster.take(|taking| {
+                places.iter().zip(&mut taken).for_each(|(place, taken)| *taken |= *place == taking);
+            });
+        };
+        take();
+        take();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        take();
+        assert_eq!(taken, [true; 2], "{places:?}");
+    });
+}
+
+#[test]
+fn a_mark_in_a_word_that_none_was_in_before_is_taken() {
+    marks_are_taken([0, 4096]);
+}
+
+#[test]
+fn a_mark_beside_the_first_in_its_word_is_taken() {
+    marks_are_taken([4096, 4097]);
+}
+
 // ---- the gate ----
 
 struct Guarded {
