@@ -263,9 +263,9 @@ const STRIPE: usize = 64;
 ///
 /// Times of one device lie in two stripes of the eight, mostly, and those of an idle one in none: a
 /// mapped device with many paths has ten histograms for each, and memory for all buckets would be
-/// most of what a path takes.
+/// most of what a path takes. So the first value in a stripe allocates: a histogram does it eight
+/// times at most.
 #[derive(Debug, Default)]
-#[repr(C)] // A line holds the sums and the way to the buckets up to 134 ms.
 pub struct Histogram {
     sum: Counter,
     max: Counter,
