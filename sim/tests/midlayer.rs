@@ -180,8 +180,8 @@ fn a_path_takes_no_longer_command_than_was_measured_of_its_disk() {
     });
     let mut host = Host::new(spec).expect("a host");
     let figures = host.run(20 * MS);
-    let apart = figures.commands.reads.abs_diff(figures.ios);
-    assert!(figures.ios > 1_000 && apart <= 64, "a command is one I/O: {figures:?}");
+    let (ios, reads) = (figures.ios, figures.commands.reads);
+    assert!(ios > 1_000 && reads.abs_diff(ios) <= 64, "a command is one I/O: {ios} by {reads}");
     host.finish();
 }
 
@@ -203,7 +203,7 @@ fn i_o_that_fails_is_counted_as_such_and_is_in_no_other_figure() {
         let both = PortFault { paths: 2, ..fault(PortFaultKind::Lost) };
         let mut host = Host::new(with_fault(mode, both)).expect("a host");
         let before = host.run(50 * MS);
-        assert!(before.failed == 0 && before.ios > 1_000, "{mode:?}: {before:?}");
+        assert!(before.failed == 0 && before.ios > 1_000, "{mode:?}: {}", before.ios);
         // What was under way when the connections were lost ends meanwhile.
         host.run(10 * MS);
         let after = host.run(50 * MS);
