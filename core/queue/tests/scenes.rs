@@ -560,9 +560,13 @@ fn a_lane_whose_share_is_lost_uses_the_free_tags_of_the_set() {
 fn nothing_is_counted_while_iostats_is_off_and_everything_again_afterwards() {
     for mode in [QueueMode::Mq, QueueMode::Sq] {
         let cached = Limits { volatile_cache: true, ..limits() };
-        let mut scene = Scene::new(shape(cached, 8), Config { mode, ..Config::default() });
-        for (round, iostats) in [true, false, true].into_iter().enumerate() {
-            scene.device.reconfigure(|parts| parts.iostats = iostats).unwrap();
+        let config = Config { mode, iostats: false, ..Config::default() };
+        let mut scene = Scene::new(shape(cached, 8), config);
+        // In the first it is as the device was made.
+        for (round, iostats) in [false, true, false, true].into_iter().enumerate() {
+            if round > 0 {
+                scene.device.reconfigure(|parts| parts.iostats = iostats).unwrap();
+            }
             scene.submit(write(round as u64, 0, 8));
             (0..2).for_each(|_| scene.step());
             scene.submit(Bio::flush());
@@ -570,7 +574,7 @@ fn nothing_is_counted_while_iostats_is_off_and_everything_again_afterwards() {
             assert_eq!(scene.ended().len(), 2, "{mode:?}, round {round}");
             scene.now = scene.now + 1_000_000_000;
             let stats = scene.device.stats();
-            let counted = [1, 1, 2][round];
+            let counted = [0, 1, 1, 2][round];
             assert_eq!(stats.directions[1].sectors, counted * 8, "{mode:?}, round {round}");
             assert_eq!((stats.flushes, stats.in_flight), (counted, 0), "{mode:?}, round {round}");
         }
