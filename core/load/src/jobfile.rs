@@ -3,7 +3,7 @@
 //! that names the line.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::{self, Engine};
 use crate::job::{Job, JobError};
@@ -278,7 +278,8 @@ impl Words {
                 _ = whole(value, 1..=1).map_err(|_| "takes 1, or filename=A:B".to_owned())?
             }
             "filename_format" => {
-                let note = format!("filename_format={value}: a file has the name of its job");
+                let note =
+                    format!("filename_format={value}: not done, a file has the name of its job");
                 self.section.notes.push(note);
             }
             "randrepeat" => self.draws_seed = !yes(value)?,
@@ -334,16 +335,20 @@ pub fn plain_name(name: &str) -> String {
 /// told as `name-2`.
 fn number_equal_names(jobs: &mut [Job]) {
     let mut taken: BTreeSet<String> = jobs.iter().map(|job| job.name.clone()).collect();
-    let mut seen = BTreeSet::new();
+    // By name: the number to try next, so that a thousand of one name try a thousand.
+    let mut next: BTreeMap<String, u32> = BTreeMap::new();
     for job in jobs {
-        if seen.insert(job.name.clone()) {
+        let Some(number) = next.get_mut(&job.name) else {
+            next.insert(job.name.clone(), 2);
             continue;
-        }
-        let names = (2..).map(|number: u32| format!("{}-{number}", job.name));
-        if let Some(name) = names.into_iter().find(|name| !taken.contains(name)) {
-            taken.insert(name.clone());
-            job.name = name;
-        }
+        };
+        job.name = loop {
+            let name = format!("{}-{number}", job.name);
+            *number += 1;
+            if taken.insert(name.clone()) {
+                break name;
+            }
+        };
     }
 }
 
@@ -374,6 +379,8 @@ mod tests {
         let file = read("x.fio", "[a]\n[a-2]\n[a]\n[b]\n[a]\n").unwrap();
         let names: Vec<_> = file.jobs.iter().map(|job| job.name.as_str()).collect();
         assert_eq!(names, ["a", "a-2", "a-3", "b", "a-4"]);
+        let many = read("x.fio", &"[a]\n".repeat(100_000)).unwrap();
+        assert_eq!((&*many.jobs[0].name, &*many.jobs[99_999].name), ("a", "a-100000"));
     }
 
     #[test]

@@ -66,7 +66,8 @@ impl Pauses {
     }
 
     pub(crate) fn begun(&mut self, now: Nanos) {
-        self.ios += 1;
+        // Without thinking it is never set back.
+        self.ios = self.ios.saturating_add(1);
         self.since.get_or_insert(now);
         if self.thinking.from_issue {
             self.until = Some(now + self.thinking.ns);
@@ -77,5 +78,22 @@ impl Pauses {
         if !self.thinking.from_issue {
             self.until = Some(now + self.thinking.ns);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_alone_lets_any_number_begin() {
+        let job = Job { start_delay_ns: [1; 2], ..Job::default() };
+        let mut pauses = Pauses::new(&job, 1);
+        pauses.ios = u32::MAX;
+        pauses.begun(Nanos(1));
+        assert_eq!(
+            (pauses.ask(Nanos(1), 0), pauses.ask(Nanos(2), 0)),
+            (Some(Ask::Wait(Nanos(2))), None)
+        );
     }
 }

@@ -25,7 +25,7 @@ impl Walk {
             _ => start,
         };
         let at = if fits(self.at) { self.at as u64 } else { first };
-        self.at = (at + bytes) as i64 + self.step;
+        self.at = ((at + bytes) as i64).saturating_add(self.step);
         at
     }
 }
