@@ -128,14 +128,15 @@ pub(crate) fn null_target(bytes: u64) -> String {
     format!("null:{}", bytes.saturating_add(4095) / 4096 * 4096)
 }
 
-/// Options that cannot change what is asked of a target here, each with why.
+/// Options that cannot change what is asked of a target here, each with why, and those of which the
+/// reason says that they are not carried out.
 const NOTED: &[(&str, &[&str])] = &[
     (
         "clones are always threads of weir, which other clones may share",
         &["thread", "threads", "io_submit_mode"],
     ),
     (
-        "weir's threads run where the system lets them (taskset, numactl)",
+        "not done: weir's threads run where the system lets them (begin it with taskset or numactl)",
         &["cpus_allowed", "cpus_allowed_policy", "numa_cpu_nodes", "numa_mem_policy"],
     ),
     (
@@ -203,11 +204,13 @@ const NOTED: &[(&str, &[&str])] = &[
     ("no target here takes placement hints", &["fdp", "fdp_pli"]),
     (
         "a target is opened, and a file that is missing made, before the run",
-        &["create_serialize", "create_on_open", "openfiles", "fallocate", "invalidate"],
+        &["create_serialize", "create_on_open", "openfiles", "fallocate"],
     ),
     ("each block is filled with random bytes of its own once", &["scramble_buffers"]),
     ("weir's own generator draws", &["softrandommap"]),
-    ("a run ends with its first bad block, which is told", &["verify_fatal", "verify_dump"]),
+    ("weir leaves the page cache as it is, and does not empty it for 1", &["invalidate"]),
+    ("a run ends with its first bad block, and does not go on for 0", &["verify_fatal"]),
+    ("the first bad block is told, and put in no file", &["verify_dump"]),
     ("blocks are checked by the thread that reads them", &["verify_async", "verify_async_cpus"]),
     (
         "weir keeps no list of what was written: each block says what it is",
