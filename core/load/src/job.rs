@@ -128,7 +128,7 @@ pub struct Job {
     /// Length of the range; `None`: to the end of the target.
     #[serde(deserialize_with = "Option::deserialize")]
     pub size: Option<Amount>,
-    /// Bytes that it moves; `None`: as many as the range has.
+    /// Bytes that it moves, as a share of the range; `None`: as many as that has.
     #[serde(deserialize_with = "Option::deserialize")]
     pub io_size: Option<Amount>,
     /// How often it does that, at least once.
@@ -463,6 +463,9 @@ impl Job {
             }
         }
         let Some(Strides { bytes, range, skip }) = self.strides else { return Ok(()) };
+        if self.access == Access::Random && self.distribution != Distribution::Uniform {
+            return Err(format!("random_distribution={} with zonemode=strided", self.distribution));
+        }
         uneven("zonerange", range)?;
         uneven("zoneskip", skip)?;
         if bytes == 0 || range < largest {
@@ -477,6 +480,14 @@ impl Job {
     fn check_last(&self, ground: Ground, first: Range, grain: u64) -> Result<(), JobError> {
         let Ground { bytes: whole, block, .. } = ground;
         let step = self.offset_increment.of(whole, grain);
+        // Also a share of the target that comes to nothing.
+        if self.verifies_writes_of_several() && self.is_apart() && step < first.bytes {
+            return Err(JobError(format!(
+                "offset_increment={step} is below size={}: clones that verify would overwrite \
+                 each other's blocks",
+                first.bytes
+            )));
+        }
         if step == 0 {
             return Ok(());
         }
@@ -488,13 +499,6 @@ impl Job {
             return Err(JobError(String::from("offset_increment of clones with a part each")));
         }
         let last = u128::from(step) * u128::from(self.clones.max(1) - 1);
-        if self.verify.is_some() && self.changes() && self.clones > 1 && step < first.bytes {
-            return Err(JobError(format!(
-                "offset_increment={step} is below size={}: clones that verify would overwrite \
-                 each other's blocks",
-                first.bytes
-            )));
-        }
         let end = u128::from(first.offset) + last + u128::from(first.bytes);
         if end > u128::from(whole) {
             return Err(JobError(format!(
@@ -539,8 +543,15 @@ impl Job {
     /// Whether each clone has a part of the range: as asked for, and where clones would find each
     /// other's writes in blocks they verify.
     fn is_parted(&self) -> bool {
-        let is_apart = self.offset_increment != Amount::Bytes(0);
-        self.parted || (self.clones > 1 && self.verify.is_some() && self.changes() && !is_apart)
+        self.parted || (self.verifies_writes_of_several() && !self.is_apart())
+    }
+
+    fn verifies_writes_of_several(&self) -> bool {
+        self.clones > 1 && self.verify.is_some() && self.changes()
+    }
+
+    fn is_apart(&self) -> bool {
+        self.offset_increment != Amount::Bytes(0)
     }
 
     /// The part of `range` that belongs to one clone.

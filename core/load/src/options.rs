@@ -69,7 +69,7 @@ impl Section {
     pub fn whole(mut self) -> Result<Job, String> {
         places::bound_by_file(&mut self);
         let mut job = self.job;
-        job.strides = self.zones.strides()?.or(job.strides);
+        job.strides = self.zones.strides(job.strides)?;
         job.map |= self.covers;
         match self.engine {
             Some(Engine::Alone) => job.depth = 1,

@@ -252,7 +252,8 @@ impl Shape {
             is_random(&direction).then(|| Places::new(&job.distribution, count))
         });
         let pass_bytes = match (job.io_size, &map) {
-            (Some(bytes), _) => bytes.of(ground.bytes, ground.block),
+            // A share is one of the range, and never nothing.
+            (Some(bytes), _) => bytes.of(range.bytes, ground.block).max(1),
             // What is less than a cell at the end is in no map.
             (None, Some((_, cells))) => cells.count * cells.bytes,
             (None, None) => range.bytes,

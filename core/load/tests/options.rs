@@ -5,6 +5,7 @@
 
 use weir_bio::{Flags, Nanos, Op, Prng, SECTOR};
 use weir_load::jobfile::{self, JobFile};
+use weir_load::options::{OPTIONS, Section};
 use weir_load::{Amount, Ask, Ground, Io, Job, JobError, Stream, Workload};
 
 const GROUND: Ground = Ground { bytes: 1 << 30, block: 512, read_only: false };
@@ -428,4 +429,122 @@ fn trims_that_are_written_again_are_placed_by_the_size_of_the_trim() {
     let begun = all(&job("rw=randtrimwrite\nsize=1m\nbs=1m,512,4k"), 0);
     assert!(begun.iter().all(|one| one.bytes() == 4096), "{begun:?}");
     assert!(counts(&begun, 1 << 20).iter().all(|count| *count == 2));
+}
+
+#[test]
+fn zones_that_nothing_would_be_made_of_are_refused() {
+    for (text, why) in [
+        ("zonesize=8k", "x.fio:1: zonesize needs zonemode=strided"),
+        ("zoneskip=8k", "zoneskip needs zonemode=strided"),
+        ("zonerange=8k", "zonerange needs zonemode=strided"),
+    ] {
+        let told = jobfile::read("x.fio", &format!("[a]\n{text}\n")).expect_err(text).0;
+        assert!(told.contains(why), "{told}");
+    }
+    assert_eq!(job("zonesize=8k\nzonemode=none").strides, None);
+    let zipf = "rw=randread\nrandom_distribution=zipf:1.2\nzonemode=strided\nzonesize=8k";
+    let told = refusal(zipf);
+    assert!(told.contains("random_distribution=zipf:1.2 with zonemode=strided"), "{told}");
+    assert!(job(&zipf.replace("randread", "read")).range(GROUND).is_ok(), "none is drawn");
+}
+
+#[test]
+fn zones_of_a_job_are_changed_one_by_one() {
+    let with = |text: &str, flags: &[(&str, &str)]| {
+        let mut section = Section::of(job(text));
+        for (name, value) in flags {
+            let option = OPTIONS.iter().find(|option| option.name == *name).expect(name);
+            option.read(&mut section, value).expect(value);
+        }
+        section.whole().map(|job| job.strides.map(|s| [s.bytes, s.range, s.skip]))
+    };
+    let plain = "zonemode=strided\nzonesize=4k\nzoneskip=1k";
+    let ranged = "zonemode=strided\nzonesize=4k\nzonerange=16k";
+    assert_eq!(with(plain, &[]), Ok(Some([4096, 4096, 1024])));
+    assert_eq!(with(plain, &[("zonesize", "8k")]), Ok(Some([8192, 8192, 1024])));
+    assert_eq!(with(ranged, &[("zonesize", "8k")]), Ok(Some([8192, 16384, 0])));
+    assert_eq!(with(ranged, &[("zoneskip", "2k")]), Ok(Some([4096, 16384, 2048])));
+    assert_eq!(with(ranged, &[("zonerange", "4k")]), Ok(Some([4096, 4096, 0])));
+    assert_eq!(with(ranged, &[("zonemode", "none")]), Ok(None));
+    assert!(with("rw=read", &[("zonesize", "8k")]).is_err());
+}
+
+#[test]
+fn a_share_that_is_moved_is_one_of_the_range() {
+    let bytes = |text: &str| all(&job(text), 0).iter().map(Begun::bytes).sum::<u64>();
+    assert_eq!(bytes("rw=read\nsize=64k\nio_size=50%"), 32 << 10);
+    assert_eq!(bytes("rw=randread\nsize=64k\nio_size=25%\nthinktime=1"), 16 << 10);
+    assert_eq!(bytes("rw=read\nsize=4k\nio_size=1%"), 4 << 10);
+}
+
+#[test]
+fn clones_that_verify_and_begin_at_one_place_are_refused() {
+    let small = Ground { bytes: 256 << 10, ..GROUND };
+    let text = "rw=write\nverify=crc32c\nnumjobs=2\nsize=64k\noffset_increment=";
+    for (increment, ground, told) in [
+        // A hundredth of 256 KiB is no block.
+        ("1%", small, "offset_increment=0 is below size=65536"),
+        ("32k", GROUND, "offset_increment=32768 is below size=65536"),
+        ("100", GROUND, "offset_increment=100 is"),
+    ] {
+        let why = job(&format!("{text}{increment}")).range(ground).expect_err(increment).0;
+        assert!(why.contains(told), "{why}");
+    }
+    assert!(job(&format!("{text}64k")).range(GROUND).is_ok());
+    let parts = Job { parted: true, ..job("rw=read\nsize=64k\noffset_increment=64k") };
+    let why = parts.range(GROUND).expect_err("either").0;
+    assert!(why.contains("offset_increment of clones with a part each"), "{why}");
+}
+
+#[test]
+fn places_that_a_device_cannot_do_are_refused_by_name_and_value() {
+    let zones = "rw=read\nzonemode=strided\nzonesize=";
+    for (text, why) in [
+        ("rw=randread\nbssplit=4k/50:6k/50", "multiples of the smallest, 4096: bs=6144 (noran"),
+        ("rw=read:100", "rw step=100 is not a multiple of 512"),
+        ("rw=randread\nnorandommap\nblockalign=1000", "blockalign=1000 is not a multiple of 512"),
+        ("rw=randread\nblockalign=8k", "blockalign=8192 with a random map"),
+        (&format!("{zones}8k\nzonerange=9000"), "zonerange=9000"),
+        (&format!("{zones}8k\nzoneskip=100"), "zoneskip=100"),
+        (&format!("{zones}0\nzonerange=8k"), "zonesize=0 and zonerange=8192 are below"),
+        (&format!("{zones}8k\nzonerange=2k"), "zonerange=2048 are below an I/O of bs=4096"),
+    ] {
+        let told = refusal(text);
+        assert!(told.contains(why), "{text:?}: {told}");
+    }
+    let large = Ground { bytes: (1 << 41) + 512, ..GROUND };
+    let sizes = job("rw=randread\nbsrange=512-4k");
+    let JobError(why) = Stream::new(&sizes, large, 0).expect_err("too many cells");
+    assert!(why.contains("keeps track of 4294967296 blocks at most"), "{why}");
+}
+
+#[test]
+fn a_step_beyond_all_numbers_begins_again() {
+    let begun = all(&job("rw=read:9223372036854775296\nsize=16k"), 0);
+    assert_eq!(offsets(&begun), [0; 4]);
+    let begun = all(&job("rw=read:-9223372036854775296\nsize=16k"), 0);
+    assert_eq!(offsets(&begun), [12; 4]);
+}
+
+#[test]
+fn a_pause_comes_after_so_many_ios_or_so_long_whatever_is_first() {
+    let at = |text: &str| -> Vec<u64> {
+        let text = format!("rw=read\nsize=20k\nthinktime=1ms\n{text}");
+        all(&job(&text), 0).iter().map(|begun| begun.at / US).collect()
+    };
+    let (few, short) = ([0, 100, 1200, 1300, 2400], [0, 100, 200, 1300, 1400]);
+    assert_eq!(at("thinktime_blocks=2\nthinktime_iotime=250us"), few);
+    assert_eq!(at("thinktime_blocks=4\nthinktime_iotime=250us"), short);
+}
+
+#[test]
+fn a_notice_says_of_what_is_not_carried_out_that_it_is_not() {
+    let text = "[a]\ncpus_allowed=0\nnuma_mem_policy=local\ninvalidate=1\nverify_fatal=0\n\
+                filename_format=x\n";
+    let notes = read("x.fio", text).notes;
+    let words = ["not done", "not done", "does not empty it", "does not go on", "not done"];
+    for (note, word) in notes.iter().zip(words) {
+        assert!(note.contains(word), "{note}");
+    }
+    assert_eq!(notes.len(), words.len());
 }

@@ -75,8 +75,8 @@ pub(super) fn generator(section: &mut Section, value: &str) -> Result<(), String
 
 pub(super) fn zone_mode(section: &mut Section, value: &str) -> Result<(), String> {
     section.zones.mode = match value {
-        "none" => false,
-        "strided" => true,
+        "none" => Some(false),
+        "strided" => Some(true),
         "zbd" => return Err(String::from("no target here is zoned: takes none or strided")),
         _ => return Err(String::from("takes none or strided")),
     };
@@ -94,7 +94,7 @@ pub(super) fn zone_range(section: &mut Section, value: &str) -> Result<(), Strin
 }
 
 pub(super) fn zone_skip(section: &mut Section, value: &str) -> Result<(), String> {
-    section.zones.skip = size(value)?;
+    section.zones.skip = Some(size(value)?);
     Ok(())
 }
 
@@ -116,20 +116,33 @@ pub(super) fn file_size(section: &mut Section, value: &str) -> Result<(), String
 /// The zones as they are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Zones {
-    mode: bool,
+    /// Whether they are strided, if that is said.
+    mode: Option<bool>,
     bytes: Option<u64>,
     range: Option<u64>,
-    skip: u64,
+    skip: Option<u64>,
 }
 
 impl Zones {
-    pub(super) fn strides(self) -> Result<Option<Strides>, String> {
+    /// The parts of a job's range; what is not said is as it was `before`.
+    pub(super) fn strides(self, before: Option<Strides>) -> Result<Option<Strides>, String> {
         let Zones { mode, bytes, range, skip } = self;
-        if !mode {
-            return Ok(None);
+        if !mode.unwrap_or(before.is_some()) {
+            // fio documents that zonemode=none makes nothing of them; left out, it is an error.
+            let all = [("zonesize", bytes), ("zonerange", range), ("zoneskip", skip)];
+            let alone = all.into_iter().find(|(_, bytes)| bytes.is_some_and(|bytes| bytes > 0));
+            return match alone.filter(|_| mode.is_none()) {
+                Some((name, _)) => Err(format!("{name} needs zonemode=strided")),
+                None => Ok(None),
+            };
         }
+        let bytes = bytes.or(before.map(|strides| strides.bytes));
         let bytes = bytes.ok_or("zonemode=strided needs a zonesize")?;
-        Ok(Some(Strides { bytes, range: range.unwrap_or(bytes), skip }))
+        // A part that was as long as its zonesize still is.
+        let own = before.filter(|strides| strides.range != strides.bytes);
+        let range = range.or(own.map(|strides| strides.range)).unwrap_or(bytes);
+        let skip = skip.or(before.map(|strides| strides.skip)).unwrap_or(0);
+        Ok(Some(Strides { bytes, range, skip }))
     }
 }
 

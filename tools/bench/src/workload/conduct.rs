@@ -710,6 +710,23 @@ mod tests {
     }
 
     #[test]
+    fn a_target_is_opened_in_one_way_and_files_take_turns_by_one_size() {
+        let mut target = Target::parse("ram:1MiB").expect("a target");
+        let [through, past] = [Some(true), None].map(|buffered| Job { buffered, ..Job::default() });
+        let why = go_through_cache(&[&through, &past], "disk", &mut target).unwrap_err();
+        assert!(why.contains("the same disk has not: a target is opened once"), "{why}");
+        assert_eq!(go_through_cache(&[&past], "disk", &mut target), Ok(()));
+        let sizes = [4096, 8192, 4096].map(Sizes::Fixed);
+        let files = Some(String::from("/x:/y"));
+        let job = Job { target: files, sizes, direction: Direction::Mixed, ..Job::default() };
+        let why = Files::of(&[], None).target_of(&job).unwrap_err();
+        assert!(why.contains("take turns by I/Os of one size: filename=/x:/y"), "{why}");
+        let job = Job { direction: Direction::Write, ..job };
+        let target = Files::of(&[], None).target_of(&job);
+        assert_eq!(target.as_deref(), Ok("striped:8192:file:/x+file:/y"));
+    }
+
+    #[test]
     fn memory_that_clones_keep_track_in_counts_beside_buffers() {
         let device = |name: &str| {
             let target = weir::Target::parse(name).expect("a target");

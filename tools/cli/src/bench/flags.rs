@@ -47,20 +47,26 @@ impl JobFlags {
 
     /// Changes a job as they say; what is to be said about that.
     pub(super) fn apply(&self, job: &mut Job) -> Result<Vec<String>, String> {
-        let mut section = Section::of(job.clone());
-        for (option, value) in given(self) {
-            option.read(&mut section, value)?;
-        }
+        let mut section = self.section(job.clone())?;
         let notes = std::mem::take(&mut section.notes);
         *job = section.whole()?;
         Ok(notes)
     }
 
+    /// What they say of a job, each by itself.
+    fn section(&self, job: Job) -> Result<Section, String> {
+        let mut section = Section::of(job);
+        for (option, value) in given(self) {
+            option.read(&mut section, value)?;
+        }
+        Ok(section)
+    }
+
     /// The times and the seed among them.
     pub(super) fn window(&self) -> Window {
-        let mut job = Job::default();
-        // Each was held against its bounds when it was read.
-        let _ = self.apply(&mut job);
+        // Each was held against its bounds when it was read; whether they go together is a question
+        // of the job that they change.
+        let job = self.section(Job::default()).unwrap_or_default().job;
         Window {
             runtime: job.runtime_ns.map(Duration::from_nanos),
             ramp: self.has("ramp_time").then(|| Duration::from_nanos(job.ramp_ns)),
@@ -130,6 +136,12 @@ mod tests {
     fn flags(words: &[&str]) -> Result<JobFlags, clap::Error> {
         let command = JobFlags::augment_args(Command::new("bench").no_binary_name(true));
         JobFlags::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+
+    #[test]
+    fn times_are_known_where_other_flags_need_the_job_that_they_change() {
+        let window = flags(&["--zonesize=8k", "--runtime=7", "--randseed=3"]).unwrap().window();
+        assert_eq!((window.runtime, window.seed), (Some(Duration::from_secs(7)), Some(3)));
     }
 
     #[test]
