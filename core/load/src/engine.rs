@@ -136,7 +136,7 @@ const NOTED: &[(&str, &[&str])] = &[
         &["thread", "threads", "io_submit_mode"],
     ),
     (
-        "not done: weir's threads run where the system lets them (begin it with taskset or numactl)",
+        "not done: weir's threads run where the system lets them (begin it by taskset, numactl)",
         &["cpus_allowed", "cpus_allowed_policy", "numa_cpu_nodes", "numa_mem_policy"],
     ),
     (
