@@ -471,3 +471,104 @@ impl Port for NexusPort {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_proto_scsi::Lun;
+
+    use super::*;
+
+    const READ_10: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+
+    /// A nexus to two units, each with a command at its disk: slots 0 and 1.
+    fn at_disks(kind: PortFaultKind) -> Nexus {
+        let fault = PortFault { kind, paths: 1, from: 100, lasts: 100 };
+        let mut nexus = Nexus::new(0, Some(fault));
+        for slot in 0..2_u16 {
+            let unit = nexus.add_unit(slot.into(), &Arc::default());
+            nexus.turn(unit);
+            let lun = Lun::new(unit).expect("a number");
+            let direction = Direction::In(4096);
+            nexus.take(&Command { slot, lun, cdb: &READ_10, direction }, &mut Vec::new());
+            assert_eq!(nexus.arrives(slot, Nanos(1)), Arrival::Begins);
+        }
+        nexus
+    }
+
+    /// The disk of this slot is through with its command, and the end comes to the adapter.
+    fn ends(nexus: &mut Nexus, slot: u16, now: u64) -> bool {
+        nexus.leaves(slot);
+        nexus.comes_back(slot, Nanos(now))
+    }
+
+    /// How commands fared, by slot, and the answers of managements.
+    type Reaped = (Vec<(u16, Delivery)>, Vec<(u32, ManagementAnswer)>);
+
+    /// What the lane of a unit reaps.
+    fn reaped(nexus: &mut Nexus, unit: u32, now: u64) -> Reaped {
+        let mut ends = Ends::default();
+        nexus.turn(unit);
+        nexus.reap(Nanos(now), &mut ends);
+        let commands = ends.commands.iter().map(|one| (one.slot, one.delivery)).collect();
+        (commands, ends.managements)
+    }
+
+    fn ask(nexus: &mut Nexus, what: Management, now: u64) {
+        nexus.turn(0);
+        nexus.manage(what, 7, Nanos(now + 50), Nanos(now)).expect("it is heard");
+    }
+
+    #[test]
+    fn what_comes_back_over_a_connection_that_was_lost_meanwhile_has_failed() {
+        let mut nexus = at_disks(PortFaultKind::Lost);
+        assert!(ends(&mut nexus, 0, 99) && ends(&mut nexus, 1, 100));
+        assert_eq!(reaped(&mut nexus, 0, 150).0, [(0, Delivery::Delivered)]);
+        assert_eq!(reaped(&mut nexus, 1, 150).0, [(1, Delivery::FailFast)]);
+    }
+
+    #[test]
+    fn what_would_come_back_in_silence_does_not_until_it_is_aborted() {
+        let mut nexus = at_disks(PortFaultKind::Silent);
+        assert!(!ends(&mut nexus, 0, 150));
+        assert_eq!(reaped(&mut nexus, 0, 250), (vec![], vec![]));
+        ask(&mut nexus, Management::Abort { slot: 0 }, 250);
+        let complete = vec![(7, ManagementAnswer::Complete)];
+        assert_eq!(reaped(&mut nexus, 0, 250), (vec![(0, Delivery::Aborted)], complete));
+    }
+
+    #[test]
+    fn an_abort_is_answered_when_the_disk_is_through_with_the_command() {
+        let mut nexus = at_disks(PortFaultKind::Busy);
+        ask(&mut nexus, Management::Abort { slot: 0 }, 10);
+        assert_eq!(reaped(&mut nexus, 0, 20), (vec![], vec![]), "the disk has it");
+        ends(&mut nexus, 0, 30);
+        let complete = vec![(7, ManagementAnswer::Complete)];
+        assert_eq!(reaped(&mut nexus, 0, 30), (vec![(0, Delivery::Aborted)], complete));
+        ends(&mut nexus, 1, 40);
+        assert_eq!(reaped(&mut nexus, 1, 40).0, [(1, Delivery::Delivered)], "not meant");
+    }
+
+    #[test]
+    fn a_reset_of_a_unit_ends_its_commands_and_no_others() {
+        let mut nexus = at_disks(PortFaultKind::Busy);
+        ask(&mut nexus, Management::LunReset(Lun::new(0).expect("a number")), 10);
+        ends(&mut nexus, 0, 20);
+        ends(&mut nexus, 1, 20);
+        assert_eq!(reaped(&mut nexus, 0, 20).0, [(0, Delivery::Reset)]);
+        assert_eq!(reaped(&mut nexus, 1, 20).0, [(1, Delivery::Delivered)]);
+        let mut nexus = at_disks(PortFaultKind::Busy);
+        ask(&mut nexus, Management::TargetReset, 10);
+        ends(&mut nexus, 1, 20);
+        assert_eq!(reaped(&mut nexus, 0, 20), (vec![], vec![]), "one of two is at its disk");
+        assert_eq!(reaped(&mut nexus, 1, 20).0, [(1, Delivery::Reset)]);
+    }
+
+    #[test]
+    fn what_has_no_answer_by_its_deadline_is_answered_late_at_that_time() {
+        let mut nexus = at_disks(PortFaultKind::Busy);
+        ask(&mut nexus, Management::Abort { slot: 0 }, 10);
+        assert_eq!(reaped(&mut nexus, 0, 59).1, []);
+        assert_eq!(reaped(&mut nexus, 0, 60).1, [(7, ManagementAnswer::Late)]);
+        assert_eq!(reaped(&mut nexus, 0, 61).1, [], "once");
+    }
+}
