@@ -182,6 +182,8 @@ fn what_would_make_another_comparison_of_it_is_refused() {
     refuse("other.json", &["other.json", "measured with", "Linux 1.2.3"]);
     change("none.json", &|document| document["runs"] = Value::Array(Vec::new()));
     refuse("none.json", &["none.json", "no runs"]);
+    change("far.json", &|document| document["runs"][0]["round"] = u32::MAX.into());
+    refuse("far.json", &["far.json", "round=4294967295 is above 1000000"]);
     change("bench.json", &|document| document["command"] = serde_json::json!(["weir", "bench"]));
     refuse("bench.json", &["bench.json", "none of weir compare"]);
     let simulated = ["compare", "--sim=icpe24", "--set=processes=1", "--a=cores=2", "--b=cores=3"];
@@ -193,4 +195,22 @@ fn what_would_make_another_comparison_of_it_is_refused() {
     let swept = [&ALIKE[..], &["--rounds", "3", "--sweep", "iodepth=1,2", "--save", "swept.json"]];
     compare(&folder, &swept.concat());
     refuse("swept.json", &["swept.json", "sweep"]);
+}
+
+#[test]
+fn what_came_onto_the_disk_since_is_not_written_over_because_it_once_might_be() {
+    let folder = Folder::new();
+    fs::write(folder.near("disk.img"), vec![b'x'; 4 << 20]).expect("a file");
+    let words = ["--target", "file:disk.img", "--a", "nomerges=0", "--b", "nomerges=2"];
+    let job = ["--rw", "randwrite", "--runtime", "20ms", "--rounds", "3", "--save", "first.json"];
+    let ended = compare(&folder, &[&words[..], &job, &["--destroy"]].concat());
+    assert!(ended.code.is_some_and(|code| code == 0 || code == 2), "{ended:?}");
+    assert_eq!(rounds(&saved(&folder, "first.json")).first(), Some(&1), "{ended:?}");
+    fs::write(folder.near("disk.img"), vec![b'y'; 4 << 20]).expect("a file");
+    let on = ["compare", "--continue", "first.json", "--max-rounds", "3"];
+    expect_refused(&folder, &on, &["disk.img", "--destroy"]);
+    assert!(fs::read(folder.near("disk.img")).expect("a file").iter().all(|byte| *byte == b'y'));
+    let ended = go_on(&folder, &["first.json", "--max-rounds", "3", "--destroy"]);
+    assert!(ended.code.is_some_and(|code| code == 0 || code == 2), "{ended:?}");
+    assert!(fs::read(folder.near("disk.img")).expect("a file").iter().any(|byte| *byte != b'y'));
 }

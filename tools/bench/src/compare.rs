@@ -21,9 +21,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
-use weir_trace::document::{
-    BenchDocument, Compare, CompareDocument, CompareEnvironment, Control, Run,
-};
+use weir_trace::document::{BenchDocument, CompareDocument, CompareEnvironment, Control, Run};
 
 use crate::results::document::{kernel, utc};
 
@@ -173,7 +171,9 @@ impl Plan<'_> {
         let earlier = rounds::Taken { runs, control, ..rounds::Taken::default() };
         let taken = rounds::run(&order, earlier, &mut host);
         let environment = environment(&taken, self.seed);
-        let compare = self.summary(&taken.runs, environment);
+        let described: Vec<(String, Value)> =
+            self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();
+        let compare = summary::summary(&described, &taken.runs, environment, self.judging);
         let first = taken.runs.first();
         let document = CompareDocument {
             compare,
@@ -184,13 +184,6 @@ impl Plan<'_> {
             ..CompareDocument::default()
         };
         Compared { document, stopped: taken.stopped }
-    }
-
-    /// What these runs come to.
-    fn summary(&self, runs: &[Run], environment: CompareEnvironment) -> Compare {
-        let described: Vec<(String, Value)> =
-            self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();
-        summary::summary(&described, runs, environment, self.judging)
     }
 }
 
@@ -240,6 +233,12 @@ fn environment(taken: &rounds::Taken, seed: u64) -> CompareEnvironment {
     environment
 }
 
+/// Whether a round more ends in the time that there is, where each takes as long as those made did.
+fn ends_in_time(time: Option<Duration>, elapsed: Duration, rounds: u32) -> bool {
+    let each = elapsed / rounds.max(1);
+    elapsed + each <= time.unwrap_or(USUAL_TIME.max(each * USUAL_ROUNDS))
+}
+
 /// This machine, with children that run.
 struct Machine<'a> {
     plan: &'a Plan<'a>,
@@ -254,13 +253,11 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Whether one more round ends in time, where each takes as long as those made did.
+    /// Whether one more round ends in time.
     fn has_time(&self, runs: &[Run]) -> bool {
         let Length::UntilDecided { time, .. } = self.plan.length else { return true };
         let rounds = runs.last().map_or(0, |run| run.round) - self.plan.earlier.last();
-        let each = self.began.elapsed() / rounds.max(1);
-        let most = time.unwrap_or(USUAL_TIME.max(each * USUAL_ROUNDS));
-        self.began.elapsed() + each <= most
+        ends_in_time(time, self.began.elapsed(), rounds)
     }
 
     /// The most runs there will be, as far as that is known.
@@ -306,8 +303,32 @@ impl Stage for Machine<'_> {
     }
 
     fn goes_on(&mut self, runs: &[Run]) -> bool {
-        let compare = self.plan.summary(runs, CompareEnvironment::default());
+        let names: Vec<&str> = self.plan.variants.iter().map(|v| v.name.as_str()).collect();
+        let compare = summary::primary(&names, runs, self.plan.judging);
         self.known = table::so_far(&compare);
         summary::unsettled(&compare).is_some() && self.has_time(runs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_is_begun_that_ends_in_time() {
+        let s = Duration::from_secs;
+        for (time, elapsed, rounds, ends) in [
+            (Some(60), 50, 5, true),
+            (Some(59), 50, 5, false),
+            // Two minutes,
+            (None, 110, 11, true),
+            (None, 111, 11, false),
+            // or ten rounds where those take longer.
+            (None, 900, 9, true),
+            (None, 1000, 10, false),
+        ] {
+            let told = format!("{time:?}, {rounds} rounds in {elapsed} s");
+            assert_eq!(ends_in_time(time.map(s), s(elapsed), rounds), ends, "{told}");
+        }
     }
 }

@@ -336,8 +336,9 @@ mod tests {
         moves: Vec<usize>,
         /// The run from whose end on the host is busy all the time.
         busy_from: Option<usize>,
-        /// Rounds that are slow.
+        /// Rounds that are slow, up to this one and from that on.
         cold: u32,
+        slow_from: Option<u32>,
         stop: Option<(usize, Stop)>,
         steal: u64,
         /// Of open rounds, those after which they may end; all until then were asked about.
@@ -370,7 +371,8 @@ mod tests {
             if self.stolen.contains(&number) {
                 self.steal += 60;
             }
-            let slow = if round <= self.cold { 0.5 } else { 1.0 };
+            let is_slow = round <= self.cold || self.slow_from.is_some_and(|from| round >= from);
+            let slow = if is_slow { 0.5 } else { 1.0 };
             let mut run = run_of("", round, 1000.0 * slow);
             let (length, finite) = self.length.unwrap_or((2.0, false));
             run.document.bench.duration_s = length;
@@ -549,6 +551,17 @@ mod tests {
         let taken = run(&open(1000), Taken::default(), &mut paper);
         assert_eq!(paper.asked[0], (5, 6), "two of five are known to be cold");
         assert_eq!(counted(&taken), all(3..=9), "none is made for them");
+    }
+
+    #[test]
+    fn a_first_round_that_was_taken_for_cold_counts_again_where_later_ones_are_like_it() {
+        let slow = || Paper { cold: 1, slow_from: Some(6), ..Paper::default() };
+        let mut paper = Paper { enough: Some(5), ..slow() };
+        let taken = run(&open(1000), Taken::default(), &mut paper);
+        assert_eq!(counted(&taken), all(2..=5), "cold, as far as is known by then");
+        let mut paper = Paper { enough: Some(14), ..slow() };
+        let taken = run(&open(1000), Taken::default(), &mut paper);
+        assert_eq!(counted(&taken), all(1..=14), "the slow ones are the usual ones");
     }
 
     #[test]

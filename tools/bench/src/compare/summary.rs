@@ -128,6 +128,25 @@ pub fn summary(
     let looks = judging.looks;
     let described =
         variants.iter().map(|(name, options)| variant(name, options, &names, runs, looks));
+    let compare = judged(&names, runs, judging, &|_, _| true);
+    Compare { variants: described.collect(), environment, ..compare }
+}
+
+/// What the primary metric says of these runs, and nothing else: a comparison that may end after
+/// any round asks after each.
+#[must_use]
+pub fn primary(names: &[&str], runs: &[Run], judging: Judging<'_>) -> Compare {
+    judged(names, runs, judging, &|metric, primary| metric == primary)
+}
+
+/// The comparisons of each two variants by the metrics that are `wanted`: asked with the name of a
+/// metric and with that of the primary one.
+fn judged(
+    names: &[&str],
+    runs: &[Run],
+    judging: Judging<'_>,
+    wanted: &dyn Fn(&str, &str) -> bool,
+) -> Compare {
     let mut counted = runs.iter().filter(|run| counts(run)).peekable();
     let all_finished =
         counted.peek().is_some() && counted.all(|run| run.document.bench.makespan_ns.is_some());
@@ -150,12 +169,12 @@ pub fn summary(
     let others = metrics.iter().filter(|metric| metric.name != primary).count();
     let mut comparisons = Vec::new();
     for pair in &pairs {
-        for metric in &metrics {
+        for metric in metrics.iter().filter(|metric| wanted(metric.name, primary)) {
             // The answer may be wrong once in a hundred comparisons, and all that is told beside
             // it together as often (Bonferroni).
             let judged = if metric.name == primary { 1 } else { others };
             let level = 1.0 - (1.0 - VERDICT) / (judged * pairs.len()) as f64;
-            comparisons.push(compare(metric, *pair, &names, runs, &Terms { level, judging }));
+            comparisons.push(compare(metric, *pair, names, runs, &Terms { level, judging }));
         }
     }
     let (metric, within) = (primary.to_owned(), judging.within);
@@ -163,8 +182,7 @@ pub fn summary(
         Looks::Once => Inference::Fixed,
         Looks::AnyTime => Inference::Anytime,
     };
-    let variants = described.collect();
-    Compare { variants, comparisons, metric, within, inference, environment }
+    Compare { comparisons, metric, within, inference, ..Compare::default() }
 }
 
 /// By what one metric of two variants is judged.

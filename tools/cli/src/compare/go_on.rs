@@ -20,6 +20,9 @@ pub(super) struct GoesOn {
     pub(super) earlier: Earlier,
 }
 
+/// The greatest number of a round that is gone on behind: a thousand sittings of the most rounds.
+const ROUND_MOST: u32 = 1000 * super::MOST_ROUNDS;
+
 impl Compare {
     /// The comparison that the file is of, to be gone on with, with this one's outputs and limits.
     pub(super) fn of_saved(self, file: &Path) -> Result<Compare, Failure> {
@@ -43,7 +46,8 @@ impl Compare {
             max_time: self.max_time,
             within: self.within.or(before.within),
             fail_if: self.fail_if.or(before.fail_if),
-            destroy: self.destroy || before.destroy,
+            // What was there may have been written over then, and what is there now is not that.
+            destroy: self.destroy,
             save: self.save,
             report: self.report,
             markdown: self.markdown,
@@ -63,13 +67,21 @@ impl Compare {
 fn compared(file: &Path) -> Result<CompareDocument, String> {
     let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
     match serde_json::from_slice(&bytes) {
-        Ok(Document::Compare(document)) if !document.runs.is_empty() => Ok(*document),
-        Ok(Document::Compare(_)) => Err(String::from("it has no runs")),
+        Ok(Document::Compare(document)) => has_rounds(&document).map(|()| *document),
         Ok(Document::Sweep(_)) => {
             Err(String::from("it is a sweep, and one comparison is gone on with at a time"))
         }
         Ok(_) => Err(String::from("it is no comparison that weir compare has saved")),
         Err(error) => Err(format!("it is no comparison that weir compare has saved: {error}")),
+    }
+}
+
+/// That it has rounds, with numbers that rounds have.
+fn has_rounds(document: &CompareDocument) -> Result<(), String> {
+    let last = document.runs.iter().map(|run| run.round).max();
+    match last.ok_or("it has no runs")? {
+        last if last > ROUND_MOST => Err(format!("round={last} is above {ROUND_MOST}")),
+        _ => Ok(()),
     }
 }
 

@@ -409,3 +409,18 @@ fn what_is_not_settled_is_what_more_rounds_may_decide() {
     let said = super::super::table::so_far(&three);
     assert!(said.starts_with("b / a +") || said.starts_with("b / a -"), "{said}");
 }
+
+#[test]
+fn what_is_asked_after_each_round_is_what_the_whole_says_by_the_primary_metric() {
+    let runs: Vec<Run> = (1..=9)
+        .flat_map(|n| [run("a", n, 1000.0), run("b", n, 900.0 + f64::from(n)), run("c", n, 1e3)])
+        .collect();
+    let names = ["a", "b", "c"];
+    let variants = names.map(|name| (String::from(name), serde_json::json!({})));
+    let judging = Judging { looks: Looks::AnyTime, ..Judging::default() };
+    let all = summary(&variants, &runs, CompareEnvironment::default(), judging);
+    let asked = primary(&names, &runs, judging);
+    let of_primary: Vec<Comparison> = by_primary(&all).cloned().collect();
+    assert_eq!((asked.comparisons.len(), &asked.comparisons), (3, &of_primary));
+    assert_eq!((asked.metric, asked.inference), (all.metric, Inference::Anytime));
+}
