@@ -309,6 +309,8 @@ fn what_makes_no_comparison_is_refused_with_its_name() {
         (&["--metric", "speed"], &["--metric", "speed", "latency_p99_ns"]),
         (&["--rw", "read", "--metric", "commits_per_s"], &["--metric commits_per_s", "oltp"]),
         (&["--rw", "read", "--metric", "makespan_ns"], &["--metric makespan_ns", "by itself"]),
+        (&["--rw", "randrw", "--metric", "commit_latency_mean_ns"], &["commit_latency", "oltp"]),
+        (&["--rw", "randread", "--metric", "write_iops"], &["--metric write_iops", "one kind"]),
         (&["--within", "0%"], &["--within", "0%", "100%"]),
         (&["--fail-if", "faster"], &["--fail-if", "slower", "different"]),
         (&["--sweep", "iodepth"], &["NAME=V1,V2"]),

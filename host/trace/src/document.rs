@@ -392,6 +392,9 @@ pub struct Variant {
     /// Time to finish, nanoseconds, for jobs that do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub makespan_ns: Option<Estimate>,
+    /// Metrics of reads, of writes and of commits alone, by name, where the job has several kinds.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub of_one_kind: BTreeMap<String, Estimate>,
 }
 
 /// A mean over rounds and how well it is known.
@@ -418,8 +421,7 @@ pub struct Comparison {
     pub a: String,
     /// The variant compared.
     pub b: String,
-    /// The metric: `iops`, `latency_mean_ns`, `latency_p50_ns`, `latency_p99_ns`, `cpu_ns_per_io`,
-    /// `commits_per_s`, `makespan_ns`.
+    /// The metric: a name of [`METRICS`](crate::metric::METRICS).
     pub metric: String,
     /// b's value divided by a's; none where it cannot be formed.
     pub ratio: Option<f64>,

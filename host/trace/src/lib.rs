@@ -5,4 +5,6 @@
 
 pub mod document;
 pub mod iostat;
+pub mod labels;
+pub mod metric;
 pub mod window;

@@ -350,15 +350,19 @@ impl Compare {
 
     /// That the job has the primary metric.
     fn check_metric(&self, specs: &[RunSpec]) -> Result<(), Failure> {
-        let has = match self.metric.as_deref() {
-            Some("commits_per_s") => self.job.is_oltp(),
-            Some("makespan_ns") => specs.iter().all(RunSpec::ends_by_itself),
-            _ => true,
-        };
         let metric = self.metric.as_deref().unwrap_or_default();
-        let why = match metric {
-            "commits_per_s" => "only the preset oltp commits",
-            _ => "the job does not end by itself",
+        let is_of = |kind: &str| metric.starts_with(kind);
+        let (has, why) = match () {
+            () if is_of("commit") => (self.job.is_oltp(), "only the preset oltp commits"),
+            () if is_of("makespan") => {
+                (specs.iter().all(RunSpec::ends_by_itself), "the job does not end by itself")
+            }
+            () if is_of("read") || is_of("write") => (
+                specs.iter().all(RunSpec::has_reads_and_writes),
+                "the job has not both reads and writes; where all is of one kind, iops and \
+                 latency_... are that kind's",
+            ),
+            () => return Ok(()),
         };
         if has { Ok(()) } else { Err(Failure::Bad(format!("--metric {metric}: {why}"))) }
     }

@@ -1,6 +1,7 @@
 //! Numbers as people read them: grouped digits, three figures, a unit that fits.
 
-use serde_json::Value;
+pub(crate) use weir_trace::labels::words;
+use weir_trace::metric::{Metric, Unit};
 
 /// The sign in the place of a missing number.
 pub(crate) const NONE: &str = "–";
@@ -47,6 +48,14 @@ pub(crate) fn time(ns: f64) -> String {
     }
     let (unit, name) = TIMES.into_iter().find(|(unit, _)| ns.abs() >= *unit).unwrap_or((1.0, "ns"));
     format!("{} {name}", three(ns / unit))
+}
+
+/// A value of a metric.
+pub(crate) fn shown(metric: &Metric, value: f64) -> String {
+    match metric.unit {
+        Unit::PerSecond => count(value),
+        Unit::Nanoseconds | Unit::CpuNanoseconds => time(value),
+    }
 }
 
 /// A byte rate: `1.23 GiB/s`.
@@ -102,21 +111,6 @@ pub(crate) fn ratio(value: f64) -> String {
         _ if !value.is_finite() => String::from(NONE),
         _ if value > 1000.0 => String::from("more than 1,000"),
         _ => format!("{value:.3}"),
-    }
-}
-
-/// A value of a document in words, as `queue_mode=sq, queues=4`.
-pub(crate) fn words(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        Value::Object(fields) => {
-            let pairs = fields.iter().filter(|(_, value)| !value.is_null());
-            let pairs = pairs.map(|(name, value)| format!("{name}={}", words(value)));
-            pairs.collect::<Vec<_>>().join(", ")
-        }
-        Value::Array(values) => values.iter().map(words).collect::<Vec<_>>().join(", "),
-        other => other.to_string(),
     }
 }
 

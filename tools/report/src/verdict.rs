@@ -1,99 +1,12 @@
 //! Comparisons in words. `weir compare` has decided what is a difference: a `ratio` beside `no
 //! detectable difference` is none, whatever its size.
 
-use crate::numbers::{count, percent, ratio, time, words};
+use crate::numbers::{percent, ratio, shown};
 use crate::page::{Tone, Verdict};
 use serde_json::Value;
-use weir_trace::document::{Compare, Comparison, Estimate, Variant};
-
-/// A metric in words.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Metric {
-    pub(crate) key: &'static str,
-    pub(crate) name: &'static str,
-    /// Whether more of it is better.
-    pub(crate) more_is_better: bool,
-    pub(crate) unit: Unit,
-    estimate: fn(&Variant) -> Option<Estimate>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
-    PerSecond,
-    Nanoseconds,
-}
-
-/// Every metric that has a place in the report, in its order.
-pub(crate) const METRICS: [Metric; 7] = [
-    Metric {
-        key: "makespan_ns",
-        name: "time to finish",
-        more_is_better: false,
-        unit: Unit::Nanoseconds,
-        estimate: |variant| variant.makespan_ns,
-    },
-    Metric {
-        key: "iops",
-        name: "IOPS",
-        more_is_better: true,
-        unit: Unit::PerSecond,
-        estimate: |variant| Some(variant.iops),
-    },
-    Metric {
-        key: "commits_per_s",
-        name: "commits per second",
-        more_is_better: true,
-        unit: Unit::PerSecond,
-        estimate: |variant| variant.commits_per_s,
-    },
-    Metric {
-        key: "latency_mean_ns",
-        name: "mean latency",
-        more_is_better: false,
-        unit: Unit::Nanoseconds,
-        estimate: |variant| Some(variant.latency_mean_ns),
-    },
-    Metric {
-        key: "latency_p50_ns",
-        name: "median latency",
-        more_is_better: false,
-        unit: Unit::Nanoseconds,
-        estimate: |variant| variant.latency_p50_ns,
-    },
-    Metric {
-        key: "latency_p99_ns",
-        name: "p99 latency",
-        more_is_better: false,
-        unit: Unit::Nanoseconds,
-        estimate: |variant| Some(variant.latency_p99_ns),
-    },
-    Metric {
-        key: "cpu_ns_per_io",
-        name: "CPU per I/O",
-        more_is_better: false,
-        unit: Unit::Nanoseconds,
-        estimate: |variant| Some(variant.cpu_ns_per_io),
-    },
-];
-
-impl Metric {
-    pub(crate) fn of(key: &str) -> Option<&'static Metric> {
-        METRICS.iter().find(|metric| metric.key == key)
-    }
-
-    /// Its estimate; none where it was not measured.
-    pub(crate) fn estimate(&self, variant: &Variant) -> Option<Estimate> {
-        let known = |estimate: &Estimate| estimate.mean != 0.0 || estimate.ci95.is_some();
-        (self.estimate)(variant).filter(known)
-    }
-
-    pub(crate) fn show(&self, value: f64) -> String {
-        match self.unit {
-            Unit::PerSecond => count(value),
-            Unit::Nanoseconds => time(value),
-        }
-    }
-}
+use weir_trace::document::{Compare, Comparison};
+use weir_trace::labels;
+use weir_trace::metric::{CPU, IOPS, MAKESPAN, Metric, Unit};
 
 /// A name at the beginning of a line.
 pub(crate) fn capital(name: &str) -> String {
@@ -102,40 +15,12 @@ pub(crate) fn capital(name: &str) -> String {
     first + letters.as_str()
 }
 
-/// The variants in words: what sets them apart if that is short, else their letters.
+/// What the variants are called.
 pub(crate) fn labels(compare: &Compare) -> Vec<String> {
-    let variants = &compare.variants;
-    let names = || variants.iter().map(|variant| variant.name.clone()).collect::<Vec<_>>();
-    let short: Vec<String> = variants.iter().map(|variant| apart(variant, variants)).collect();
-    let usable = |label: &String| !label.is_empty() && label.chars().count() <= LABEL_MAX;
-    let unique = short.iter().enumerate().all(|(index, label)| !short[..index].contains(label));
-    if short.iter().all(usable) && unique { short } else { names() }
-}
-
-/// Longest label made of options, characters.
-const LABEL_MAX: usize = 24;
-
-/// The values of the options in which the variants differ; of a list, as a target is one, the
-/// parts that not all of them have.
-fn apart(variant: &Variant, all: &[Variant]) -> String {
-    let Some(options) = variant.options.as_object() else { return words(&variant.options) };
-    let own = |name: &String, value: &Value| {
-        let others: Vec<String> = all
-            .iter()
-            .map(|other| other.options.get(name).map(words).unwrap_or_default())
-            .collect();
-        let value = words(value);
-        if others.iter().all(|other| *other == value) {
-            return None;
-        }
-        let is_shared =
-            |part: &&str| others.iter().all(|other| other.split(',').any(|one| one == *part));
-        let parts: Vec<&str> = value.split(',').filter(|part| !is_shared(part)).collect();
-        // One that has all of another's parts and more is called by what it adds; the other as it
-        // is.
-        Some(if parts.is_empty() { value } else { parts.join(",") })
-    };
-    options.iter().filter_map(|(name, value)| own(name, value)).collect::<Vec<_>>().join(" ")
+    let variants = compare.variants.iter();
+    let told: Vec<(&str, &Value)> =
+        variants.map(|variant| (variant.name.as_str(), &variant.options)).collect();
+    labels::labels(&told)
 }
 
 /// A sentence for each comparison.
@@ -145,10 +30,10 @@ pub(crate) fn verdicts(compare: &Compare) -> Vec<Verdict> {
     let label =
         |name: &str| found(name).map_or_else(|| String::from(name), |at| labels[at].clone());
     let sentence = |comparison: &Comparison| {
-        let metric = Metric::of(&comparison.metric);
+        let metric = Metric::named(&comparison.metric);
         let value = |name: &str| {
             let variant = &compare.variants[found(name)?];
-            metric?.estimate(variant).map(|estimate| estimate.gmean.unwrap_or(estimate.mean))
+            metric?.of_variant(variant).map(|estimate| estimate.gmean.unwrap_or(estimate.mean))
         };
         let values = value(&comparison.a).zip(value(&comparison.b));
         let values = values.filter(|values| agree(*values, comparison.ratio));
@@ -197,9 +82,6 @@ pub(crate) fn is_alike(comparison: &Comparison) -> bool {
     is_decided(comparison) && comparison.verdict.starts_with("the same within")
 }
 
-/// The metric of CPU time.
-const CPU: &str = "cpu_ns_per_io";
-
 /// The verdict in a cell: which variant is faster or slower, or that none is known to be.
 pub(crate) fn short(comparison: &Comparison, b: &str) -> String {
     if !is_decided(comparison) {
@@ -234,8 +116,8 @@ fn interval(comparison: &Comparison) -> String {
 }
 
 fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>) -> Verdict {
-    let metric = Metric::of(&comparison.metric);
-    let name = metric.map_or(comparison.metric.as_str(), |metric| metric.name);
+    let metric = Metric::named(&comparison.metric);
+    let name = metric.map_or(comparison.metric.as_str(), |metric| metric.title);
     let Some(quotient) = comparison.ratio else {
         let text = format!("{name} of {a} and {b}: {}.", undecided(comparison));
         return Verdict { tone: Tone::Plain, text };
@@ -256,13 +138,13 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
     let better = metric.map_or(is_for_b(comparison), |metric| more == metric.more_is_better);
     let size = percent(quotient - 1.0);
     let change = match metric {
-        Some(metric) if metric.key == "iops" => {
+        Some(metric) if metric.name == IOPS => {
             format!("{b} is {size} {} than {a}: IOPS", if more { "faster" } else { "slower" })
         }
-        Some(metric) if metric.key == "makespan_ns" => {
+        Some(metric) if metric.name == MAKESPAN => {
             format!("{b} takes {size} {} to finish than {a}:", if more { "longer" } else { "less" })
         }
-        Some(metric) if metric.key == CPU => {
+        Some(metric) if metric.name == CPU => {
             format!("{b} takes {size} {} CPU per I/O than {a}:", if more { "more" } else { "less" })
         }
         Some(metric) if metric.unit == Unit::PerSecond => {
@@ -271,7 +153,7 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
         _ => format!("{b} has {size} {} {name} than {a}:", if more { "higher" } else { "lower" }),
     };
     let values = values.zip(metric).map(|((before, after), metric)| {
-        format!(" {} → {}", metric.show(before), metric.show(after))
+        format!(" {} → {}", shown(metric, before), shown(metric, after))
     });
     let tone = if better { Tone::Better } else { Tone::Worse };
     Verdict { tone, text: format!("{change}{} {figures}.", values.unwrap_or_default()) }
@@ -281,6 +163,7 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
 mod tests {
     use super::*;
     use serde_json::json;
+    use weir_trace::document::{Estimate, Variant};
 
     fn variant(name: &str, options: serde_json::Value, iops: f64) -> Variant {
         let iops =
@@ -392,24 +275,5 @@ mod tests {
         }
         let found = compared("cpu_ns_per_io", 1.5, "b takes more CPU");
         assert_eq!(short(&found.comparisons[0], "mq"), "mq takes more CPU");
-    }
-
-    #[test]
-    fn variants_are_called_by_what_sets_them_apart() {
-        let mut compare = compared("iops", 1.0, "");
-        assert_eq!(labels(&compare), ["sq", "mq"]);
-        compare.variants[0].options = json!({"queue_mode": "sq", "barriers": "on"});
-        compare.variants[1].options = json!({"queue_mode": "mq", "barriers": "on"});
-        assert_eq!(labels(&compare), ["sq", "mq"]);
-        compare.variants[1].options = json!({"queue_mode": "sq", "barriers": "on"});
-        assert_eq!(labels(&compare), ["a", "b"]);
-        compare.variants[0].options = json!("scheduler=bfq");
-        compare.variants[1].options = json!("scheduler=kyber");
-        assert_eq!(labels(&compare), ["scheduler=bfq", "scheduler=kyber"]);
-        compare.variants[0].options = json!({"target": "null:1GiB,latency_us=200"});
-        compare.variants[1].options = json!({"target": "null:1GiB,latency_us=300"});
-        assert_eq!(labels(&compare), ["latency_us=200", "latency_us=300"]);
-        compare.variants[0].options = json!({"target": "null:1GiB"});
-        assert_eq!(labels(&compare), ["null:1GiB", "latency_us=300"]);
     }
 }

@@ -1,93 +1,14 @@
 //! From runs to figures, differences and verdicts.
 
 use weir_trace::document::{
-    BenchDocument, Compare, CompareEnvironment, Comparison, Estimate, Inference, Run, Variant,
+    Compare, CompareEnvironment, Comparison, Estimate, Inference, Run, Variant,
 };
+use weir_trace::metric::{COMMITS, CPU, IOPS, MAKESPAN, METRICS, Metric};
 
 use super::interval::{Difference, Fit, Looks, SHOWN, VERDICT, mean, student};
 
-/// A metric that is compared.
-pub(super) struct Metric {
-    /// Its name in documents.
-    pub(super) name: &'static str,
-    /// Its name in tables.
-    pub(super) title: &'static str,
-    /// Whether more of it is faster.
-    more_is_faster: bool,
-    /// Its value in a run.
-    of: fn(&BenchDocument) -> Option<f64>,
-    /// The work that a run without any of it did not do; none where nothing of it is no result.
-    undone: Option<&'static str>,
-    /// Whether it comes out of a histogram, which knows it to within a bucket.
-    is_bucket: bool,
-}
-
-pub(super) const METRICS: &[Metric] = &[
-    Metric {
-        name: "iops",
-        title: "I/Os a second",
-        more_is_faster: true,
-        of: |run| Some(run.bench.figures.iops),
-        undone: Some("I/O"),
-        is_bucket: false,
-    },
-    Metric {
-        name: "latency_mean_ns",
-        title: "latency, mean",
-        more_is_faster: false,
-        of: |run| Some(run.bench.figures.latency_ns.mean),
-        undone: None,
-        is_bucket: false,
-    },
-    Metric {
-        name: "latency_p50_ns",
-        title: "latency, p50",
-        more_is_faster: false,
-        of: |run| Some(run.bench.figures.latency_ns.p50 as f64),
-        undone: None,
-        is_bucket: true,
-    },
-    Metric {
-        name: "latency_p99_ns",
-        title: "latency, p99",
-        more_is_faster: false,
-        of: |run| Some(run.bench.figures.latency_ns.p99 as f64),
-        undone: None,
-        is_bucket: true,
-    },
-    Metric {
-        name: "cpu_ns_per_io",
-        title: "CPU per I/O",
-        more_is_faster: false,
-        of: |run| run.bench.cpu.ns_per_io,
-        undone: None,
-        is_bucket: false,
-    },
-    Metric {
-        name: "commits_per_s",
-        title: "commits a second",
-        more_is_faster: true,
-        of: |run| Some(run.bench.transactions?.commits_per_s),
-        undone: Some("commit"),
-        is_bucket: false,
-    },
-    Metric {
-        name: MAKESPAN,
-        title: "time to finish",
-        more_is_faster: false,
-        of: |run| Some(run.bench.makespan_ns? as f64),
-        undone: None,
-        is_bucket: false,
-    },
-];
-
-const MAKESPAN: &str = "makespan_ns";
 /// The metric that restates the time to finish: so many I/Os over that time.
-const RESTATES_MAKESPAN: &str = "iops";
-
-/// The metric of CPU time: less of it is cheaper, and not faster.
-const CPU: &str = "cpu_ns_per_io";
-const COMMITS: &str = "commits_per_s";
+const RESTATES_MAKESPAN: &str = IOPS;
 
 /// The names of all metrics.
 pub fn metrics() -> impl Iterator<Item = &'static str> {
@@ -108,7 +29,7 @@ pub struct Judging<'a> {
 
 /// A value that can be averaged and divided by.
 fn value(metric: &Metric, run: &Run) -> Option<f64> {
-    (metric.of)(&run.document).filter(|value| value.is_finite() && *value > 0.0)
+    metric.of_run(&run.document).filter(|value| value.is_finite() && *value > 0.0)
 }
 
 /// Whether a run counts.
@@ -154,7 +75,7 @@ fn judged(
     let usual = match () {
         () if all_finished => MAKESPAN,
         () if has_commits => COMMITS,
-        () => "iops",
+        () => IOPS,
     };
     let primary = judging.metric.unwrap_or(usual);
     let restates = |metric: &Metric| all_finished && metric.name == RESTATES_MAKESPAN;
@@ -164,7 +85,7 @@ fn judged(
         .enumerate()
         .flat_map(|(position, a)| names[position + 1..].iter().map(|b| [*a, *b]))
         .collect();
-    let known = |metric: &&Metric| runs.iter().any(|run| (metric.of)(&run.document).is_some());
+    let known = |metric: &&Metric| metric.is_of(runs.iter().map(|run| &run.document));
     let metrics: Vec<&Metric> = METRICS.iter().filter(compared).filter(known).collect();
     let others = metrics.iter().filter(|metric| metric.name != primary).count();
     let mut comparisons = Vec::new();
@@ -231,7 +152,7 @@ fn variant(
 ) -> Variant {
     let own: Vec<&Run> = runs.iter().filter(|run| run.variant == name && counts(run)).collect();
     let estimate = |metric: &str| {
-        let metric = METRICS.iter().find(|known| known.name == metric)?;
+        let metric = Metric::named(metric)?;
         let whole = whole_rounds(metric, names, runs).into_iter();
         let mut values: Vec<f64> =
             whole.filter_map(|round| of_round(metric, name, round, runs)).collect();
@@ -252,6 +173,11 @@ fn variant(
         Some(Estimate { mean, ci95: ci95.filter(is_finite), ci99: None, gmean })
     };
     let known = |metric| estimate(metric).unwrap_or_default();
+    let of_one_kind = METRICS.iter().filter(|metric| {
+        metric.is_of_one_kind && metric.is_of(runs.iter().map(|run| &run.document))
+    });
+    let of_one_kind =
+        of_one_kind.filter_map(|metric| Some((metric.name.to_owned(), estimate(metric.name)?)));
     Variant {
         name: String::from(name),
         options: options.clone(),
@@ -263,6 +189,7 @@ fn variant(
         cpu_ns_per_io: known("cpu_ns_per_io"),
         commits_per_s: estimate("commits_per_s"),
         makespan_ns: estimate(MAKESPAN),
+        of_one_kind: of_one_kind.collect(),
     }
 }
 
@@ -340,11 +267,11 @@ fn is_finite(interval: &[f64; 2]) -> bool {
 /// Why a metric of two variants has no verdict although rounds count: one of them did nothing in
 /// some, and the others would be its best alone.
 fn undone(metric: &Metric, pair: [&str; 2], runs: &[Run]) -> Option<String> {
-    let metrics = [&METRICS[0], metric];
-    let what = metrics.iter().filter_map(|metric| Some((metric.of, metric.undone?)));
+    let metrics = [Metric::named(IOPS)?, metric];
+    let what = metrics.into_iter().filter_map(|metric| Some((metric, metric.undone?)));
     what.flat_map(|(of, what)| pair.map(|name| (of, what, name))).find_map(|(of, what, name)| {
         let own = || runs.iter().filter(|run| run.variant == name && counts(run));
-        let none = own().filter(|run| of(&run.document) == Some(0.0)).count();
+        let none = own().filter(|run| of.of_run(&run.document) == Some(0.0)).count();
         (none > 0).then(|| format!("{name} did no {what} in {none} of {} rounds", own().count()))
     })
 }
@@ -376,8 +303,8 @@ fn compare(
         (Some(interval), Some(share)) if is_within(interval, share) => {
             format!("{SAME_WITHIN} {} %", percent(share))
         }
-        (Some([low, _]), _) if low > 1.0 => says(metric, b, metric.more_is_faster),
-        (Some([_, high]), _) if high < 1.0 => says(metric, b, !metric.more_is_faster),
+        (Some([low, _]), _) if low > 1.0 => says(metric, b, metric.more_is_better),
+        (Some([_, high]), _) if high < 1.0 => says(metric, b, !metric.more_is_better),
         (Some(_), _) => String::from(SAME),
         (None, _) => {
             let made = runs.iter().map(|run| run.round).max().unwrap_or_default();
@@ -477,9 +404,9 @@ pub fn unanswered(compare: &Compare) -> Option<String> {
 /// Whether a comparison found that the second variant is slower than the first, or takes more CPU.
 #[must_use]
 pub fn is_worse(comparison: &Comparison) -> bool {
-    let metric = METRICS.iter().find(|metric| metric.name == comparison.metric);
+    let metric = Metric::named(&comparison.metric);
     let more = comparison.ratio.is_some_and(|ratio| ratio > 1.0);
-    differs(comparison) && metric.is_some_and(|metric| metric.more_is_faster != more)
+    differs(comparison) && metric.is_some_and(|metric| metric.more_is_better != more)
 }
 
 /// Whether there is a verdict.

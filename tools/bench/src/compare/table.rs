@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use weir_trace::document::{Compare, Comparison, Estimate, Inference, Run, Variant};
 
-use super::summary::{METRICS, by_primary, differs, is_decided, unsettled};
+use weir_trace::metric::{METRICS, Metric};
+
+use super::summary::{by_primary, differs, is_decided, unsettled};
 
 /// The tables of a comparison, and what is to be known about it.
 #[must_use]
@@ -41,14 +43,14 @@ fn pair(text: &mut String, compare: &Compare, a: &Variant, b: &Variant) {
         String::from("visible from"),
         String::from("verdict"),
     ]];
-    for metric in METRICS {
+    for metric in &METRICS {
         let of_pair = |c: &&Comparison| {
             (c.a.as_str(), c.b.as_str(), c.metric.as_str()) == (&a.name, &b.name, metric.name)
         };
         let Some(comparison) = compare.comparisons.iter().find(of_pair) else { continue };
         let time = metric.name.contains("_ns");
         let shown =
-            |variant| estimate(variant, metric.name).map_or(String::from("-"), |e| value(e, time));
+            |variant| estimate(variant, metric).map_or(String::from("-"), |e| value(&e, time));
         let or_dash = |shown: Option<String>| shown.unwrap_or_else(|| String::from("-"));
         rows.push([
             String::from(metric.title),
@@ -87,18 +89,8 @@ fn aligned<const COLUMNS: usize>(text: &mut String, rows: &[[String; COLUMNS]]) 
     }
 }
 
-fn estimate<'a>(variant: &'a Variant, metric: &str) -> Option<&'a Estimate> {
-    let known = match metric {
-        "iops" => &variant.iops,
-        "latency_mean_ns" => &variant.latency_mean_ns,
-        "latency_p50_ns" => variant.latency_p50_ns.as_ref()?,
-        "latency_p99_ns" => &variant.latency_p99_ns,
-        "cpu_ns_per_io" => &variant.cpu_ns_per_io,
-        "commits_per_s" => variant.commits_per_s.as_ref()?,
-        "makespan_ns" => variant.makespan_ns.as_ref()?,
-        _ => return None,
-    };
-    (known.mean > 0.0).then_some(known)
+fn estimate(variant: &Variant, metric: &Metric) -> Option<Estimate> {
+    metric.of_variant(variant).filter(|known| known.mean > 0.0)
 }
 
 /// A mean with half the width of its interval, as a part of it.
@@ -204,7 +196,7 @@ pub fn so_far(compare: &Compare) -> String {
 
 /// The name of its metric in tables.
 fn title(found: &Comparison) -> &str {
-    let metric = METRICS.iter().find(|metric| metric.name == found.metric);
+    let metric = Metric::named(&found.metric);
     metric.map_or(found.metric.as_str(), |metric| metric.title)
 }
 
@@ -267,7 +259,7 @@ mod tests {
         let p50 = rows[5].split("  ").collect::<Vec<_>>();
         assert!(p50.iter().any(|cell| cell.contains("1.10") && cell.contains(" .. ")), "{text}");
         let answer = answer(&compare);
-        let first = "b is slower. I/Os a second, b against a: -9.9 % (99 % interval -10.0 %";
+        let first = "b is slower. IOPS, b against a: -9.9 % (99 % interval -10.0 %";
         assert!(answer.starts_with(first) && answer.lines().count() == 1, "{answer}");
         let said = verdicts(&compare);
         assert!(said.starts_with("3 of 4 verdicts name a difference; 1 not compared"), "{said}");

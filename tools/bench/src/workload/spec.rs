@@ -10,8 +10,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_load::Zone;
 use weir_load::presets::Stage;
+use weir_load::{Direction, Zone};
 
 /// A run: the jobs, where they run, for how long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,6 +120,17 @@ impl RunSpec {
                 stages.iter().flat_map(|stage| &stage.jobs).any(|job| job.changes())
             }
         }
+    }
+
+    /// Whether there are both reads and writes.
+    #[must_use]
+    pub fn has_reads_and_writes(&self) -> bool {
+        let Workload::Stages(stages) = &self.workload else { return true };
+        let does = |wanted: &[Direction]| {
+            stages.iter().flat_map(|stage| &stage.jobs).any(|job| wanted.contains(&job.direction))
+        };
+        let writes = [Direction::Write, Direction::Mixed, Direction::TrimWrite];
+        does(&[Direction::Read, Direction::Mixed]) && does(&writes)
     }
 
     /// Reads a document to its end.

@@ -94,7 +94,7 @@ impl Compare {
     /// That each variant has the primary metric.
     fn check_simulated_metric(&self, variants: &[Simulated]) -> Result<(), Failure> {
         let why = match self.metric.as_deref() {
-            Some("commits_per_s") => "no simulated process commits",
+            Some(metric) if metric.starts_with("commit") => "no simulated process commits",
             Some("makespan_ns") => {
                 let ends = |one: &Simulated| -> Result<bool, Failure> {
                     Ok(one.subject.cases(0)?.iter().all(|case| case.takes().is_none()))

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{COLOURS, WIDTH};
+pub(crate) use weir_trace::labels::shortened;
 
 /// A picture being drawn.
 pub(crate) struct Svg {
@@ -34,19 +35,6 @@ pub(crate) fn escape(text: &str) -> String {
         }
     }
     safe
-}
-
-/// At most so many characters. Those that are missing are missed in the middle, for names often
-/// differ at their end.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
-    let count = text.chars().count();
-    if count <= most {
-        return String::from(text);
-    }
-    let kept = most.saturating_sub(1);
-    let head = text.chars().take(kept / 2);
-    let tail = text.chars().skip(count - (kept - kept / 2));
-    head.chain(['…']).chain(tail).collect()
 }
 
 impl Svg {
@@ -190,14 +178,6 @@ mod tests {
         let drawn = svg.finish("\"><script>");
         assert!(!drawn.contains("<script"), "{drawn}");
         assert!(drawn.contains("&lt;script&gt;alert(&#39;&quot;&amp; &#39;)"), "{drawn}");
-    }
-
-    #[test]
-    fn a_long_name_keeps_its_end() {
-        assert_eq!(shortened("null:1GiB,latency_us=200", 24), "null:1GiB,latency_us=200");
-        assert_eq!(shortened("null:1GiB,latency_us=200", 15), "null:1G…_us=200");
-        assert_eq!(shortened("abcdef", 4), "a…ef");
-        assert_eq!(shortened("abcdef", 1), "…");
     }
 
     #[test]

@@ -7,12 +7,13 @@ use super::{cores, jobs, notices, repeat, variants, warning};
 use crate::chart::{
     Bar, Curve, Order, Points, Row, intervals, order, percentiles, series, stacked,
 };
-use crate::numbers::{NONE, byte_rate, change, count, ratio, time, words};
+use crate::numbers::{NONE, byte_rate, change, count, ratio, shown, time, words};
 use crate::page::{Chart, Page, Section, Table};
 use crate::sources;
-use crate::verdict::{METRICS, Metric, capital, labels, short, verdicts};
+use crate::verdict::{capital, labels, short, verdicts};
 use crate::windows;
 use weir_trace::document::{Bench, BenchDocument, CompareDocument, Estimate, Inference, Variant};
+use weir_trace::metric::{METRICS, Metric};
 
 /// Adds a comparison; its title.
 pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
@@ -77,18 +78,9 @@ pub(crate) fn unequal(document: &CompareDocument) -> Option<crate::page::Verdict
     Some(warning(format!("Windows of unequal length: {which}. Do not rely on the verdicts.")))
 }
 
-/// The value of a metric in a run.
+/// The value of a metric in a run of which nothing but its figures was kept.
 fn value(metric: &Metric, bench: &Bench) -> Option<f64> {
-    let latency = &bench.figures.latency_ns;
-    match metric.key {
-        "iops" => Some(bench.figures.iops),
-        "makespan_ns" => bench.makespan_ns.map(|ns| ns as f64),
-        "commits_per_s" => bench.transactions.map(|transactions| transactions.commits_per_s),
-        "latency_mean_ns" => Some(latency.mean),
-        "latency_p50_ns" => Some(latency.p50 as f64),
-        "latency_p99_ns" => Some(latency.p99 as f64),
-        _ => bench.cpu.ns_per_io,
-    }
+    metric.of_run(&BenchDocument { bench: bench.clone(), ..BenchDocument::default() })
 }
 
 /// The estimate of a metric: that of the comparison, or the mean of the rounds.
@@ -97,7 +89,11 @@ pub(crate) fn estimate(
     metric: &Metric,
     variant: &Variant,
 ) -> Option<Estimate> {
-    metric.estimate(variant).or_else(|| {
+    metric.of_variant(variant).or_else(|| {
+        if metric.is_of_one_kind {
+            // An older document, which does not compare by it.
+            return None;
+        }
         let rounds = benches(document, variant);
         let mean = mean(rounds, |bench| value(metric, bench)).filter(|mean| *mean != 0.0)?;
         Some(Estimate { mean, ..Estimate::default() })
@@ -131,12 +127,12 @@ fn before_after(document: &CompareDocument, labels: &[String]) -> Table {
         if means.iter().all(Option::is_none) {
             continue;
         }
-        let mut row = vec![String::from(metric.name)];
-        row.extend(means.iter().map(|mean| mean.map_or(NONE.into(), |mean| metric.show(mean))));
+        let mut row = vec![String::from(metric.title)];
+        row.extend(means.iter().map(|mean| mean.map_or(NONE.into(), |mean| shown(metric, mean))));
         for (from, to) in &pairs {
             let (a, b) = (&compare.variants[*from].name, &compare.variants[*to].name);
             let found = compare.comparisons.iter().find(|comparison| {
-                comparison.metric == metric.key && comparison.a == *a && comparison.b == *b
+                comparison.metric == metric.name && comparison.a == *a && comparison.b == *b
             });
             // The comparison's ratio is of pairs, and the verdict speaks of that; the ratio of the
             // means is another number.
@@ -206,7 +202,7 @@ fn metric_chart(document: &CompareDocument, labels: &[String], metric: &Metric) 
         let mut rounds: Vec<(f64, bool)> = runs
             .filter_map(|run| {
                 let counts = run.voided.is_none() && !run.document.partial;
-                value(metric, &run.document.bench).map(|value| (value, counts))
+                metric.of_run(&run.document).map(|value| (value, counts))
             })
             .collect();
         if rounds.is_empty() {
@@ -229,8 +225,8 @@ fn metric_chart(document: &CompareDocument, labels: &[String], metric: &Metric) 
         }
     };
     let better = if metric.more_is_better { "more is better" } else { "less is better" };
-    let title = format!("{} ({better})", capital(metric.name));
-    intervals(&title, &note, &rows, &|value| metric.show(value))
+    let title = format!("{} ({better})", capital(metric.title));
+    intervals(&title, &note, &rows, &|value| shown(metric, value))
 }
 
 fn details(document: &CompareDocument, labels: &[String]) -> Section {

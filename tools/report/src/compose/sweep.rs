@@ -6,13 +6,12 @@ use super::merged::mean;
 use super::rounds::benches;
 use super::{jobs, repeat, variants, warning};
 use crate::chart::{Points, sweep};
-use crate::numbers::{NONE, change, count, words};
+use crate::numbers::{NONE, change, shown, words};
 use crate::page::{Block, Chart, Page, Section, Table, Tone, Verdict};
 use crate::sources;
-use crate::verdict::{
-    self, METRICS, Metric, Unit, capital, is_alike, is_decided, is_difference, labels, verdicts,
-};
+use crate::verdict::{self, capital, is_alike, is_decided, is_difference, labels, verdicts};
 use weir_trace::document::{Compare, CompareDocument, Comparison, SweepDocument, Variant};
+use weir_trace::metric::{METRICS, Metric};
 
 /// Adds a sweep; its title.
 pub(crate) fn compose(page: &mut Page, document: &SweepDocument) -> String {
@@ -120,7 +119,7 @@ fn along(
         Some(first) if tones.iter().all(|tone| tone == first) => *first,
         Some(_) => Tone::Plain,
     };
-    let pair = format!("{}, {} against {}", metric.name, labels[b], labels[a]);
+    let pair = format!("{}, {} against {}", metric.title, labels[b], labels[a]);
     let found = match seen.is_empty() {
         _ if undecided.len() == compared => String::from("not compared"),
         true => format!("no detectable difference at any {}", document.name),
@@ -142,7 +141,7 @@ fn pair<'a>(
 ) -> Option<&'a Comparison> {
     let Compare { variants, comparisons, .. } = &point.compare;
     let (a, b) = (&variants.get(a)?.name, &variants.get(b)?.name);
-    comparisons.iter().find(|c| c.metric == metric.key && c.a == *a && c.b == *b)
+    comparisons.iter().find(|c| c.metric == metric.name && c.a == *a && c.b == *b)
 }
 
 fn results(document: &SweepDocument, labels: &[String]) -> Section {
@@ -170,8 +169,8 @@ fn table(document: &SweepDocument, labels: &[String]) -> Table {
             continue;
         }
         for (label, row) in labels.iter().zip(&rows) {
-            let cells = row.iter().map(|mean| mean.map_or(NONE.into(), |mean| metric.show(mean)));
-            let name = format!("{}, {label}", metric.name);
+            let cells = row.iter().map(|mean| mean.map_or(NONE.into(), |mean| shown(metric, mean)));
+            let name = format!("{}, {label}", metric.title);
             table.rows.push(std::iter::once(name).chain(cells).collect());
         }
         for (at, label) in labels.iter().enumerate().skip(1) {
@@ -222,10 +221,7 @@ fn chart(document: &SweepDocument, labels: &[String], metric: &Metric) -> Option
         Points { label: label.clone(), lines: vec![line], intervals, ..Points::default() }
     });
     let points: Vec<Points> = points.collect();
-    let show: &dyn Fn(f64) -> String = match metric.unit {
-        Unit::PerSecond => &count,
-        Unit::Nanoseconds => &crate::numbers::time,
-    };
+    let show: &dyn Fn(f64) -> String = &|value| shown(metric, value);
     let better = if metric.more_is_better { "more is better" } else { "less is better" };
     let all = || points.iter().flat_map(|points| &points.intervals);
     let note = match is_wide {
@@ -233,7 +229,7 @@ fn chart(document: &SweepDocument, labels: &[String], metric: &Metric) -> Option
         true => "Means of the rounds; the bars are their 99 % intervals.",
         false => "Means of the rounds; the bars are their 95 % intervals.",
     };
-    let title = format!("{} ({better})", capital(metric.name));
+    let title = format!("{} ({better})", capital(metric.title));
     sweep(&title, note, &document.name, &values, &points, show)
 }
 

@@ -390,7 +390,7 @@ fn what_the_order_does_is_told_and_is_not_in_the_ratio() {
         assert!((b / a / ratio - 1.0).abs() < 1e-9, "{count} rounds: {a} {b} {ratio}");
     }
     let told = super::super::table::answer(&compare);
-    assert!(told.contains("ran second in a round had other I/Os a second: -20."), "{told}");
+    assert!(told.contains("ran second in a round had other IOPS: -20."), "{told}");
 }
 
 #[test]
@@ -423,4 +423,64 @@ fn what_is_asked_after_each_round_is_what_the_whole_says_by_the_primary_metric()
     let of_primary: Vec<Comparison> = by_primary(&all).cloned().collect();
     assert_eq!((asked.comparisons.len(), &asked.comparisons), (3, &of_primary));
     assert_eq!((asked.metric, asked.inference), (all.metric, Inference::Anytime));
+}
+
+/// A run whose reads and writes have a rate and a latency each.
+fn mixed(variant: &str, round: u32, [reads, writes]: [f64; 2]) -> Run {
+    let mut run = run(variant, round, reads + writes);
+    let group = |op: &str, iops: f64| {
+        let mut group = weir_trace::document::Group { op: op.into(), ..Default::default() };
+        (group.figures.ios, group.figures.iops) = (iops as u64, iops);
+        group.figures.latency_ns.mean = if iops > 0.0 { 1e9 / iops } else { 0.0 };
+        group
+    };
+    run.document.bench.groups = vec![group("read", reads), group("write", writes)];
+    run
+}
+
+/// Ten rounds of two variants, with these rates of their reads and writes.
+fn of_kinds(kinds: impl Fn(&str, u32) -> [f64; 2]) -> Compare {
+    let one = |name: &str, round: u32| {
+        let noise = 1.0 + f64::from((round + u32::from(name == "b")) % 3) * 0.001;
+        mixed(name, round, kinds(name, round).map(|rate| rate * noise))
+    };
+    two(&(1..=10).flat_map(|n| ["a", "b"].map(|name| one(name, n))).collect::<Vec<Run>>())
+}
+
+#[test]
+fn reads_and_writes_are_told_apart_where_a_job_has_both() {
+    // What one kind gains the other loses.
+    let compare = of_kinds(|name, _| if name == "a" { [500.0, 500.0] } else { [800.0, 200.0] });
+    assert_eq!(of(&compare, "iops").verdict, SAME);
+    assert_eq!(of(&compare, "read_iops").verdict, "b is faster");
+    assert_eq!(of(&compare, "write_iops").verdict, "b is slower");
+    assert_eq!(of(&compare, "write_latency_mean_ns").verdict, "b is slower");
+    let read = compare.variants[1].of_one_kind["read_iops"];
+    assert!((read.mean - 800.0).abs() < 2.0, "{read:?}");
+    // Of one kind alone the figures of all I/O are that kind's.
+    let compare = of_kinds(|_, _| [500.0, 0.0]);
+    let names: Vec<&str> = compare.comparisons.iter().map(|c| c.metric.as_str()).collect();
+    assert!(names.iter().all(|name| !name.starts_with("read_") && !name.contains("write")));
+    assert!(compare.variants[0].of_one_kind.is_empty());
+}
+
+#[test]
+fn more_metrics_widen_the_others_intervals_and_not_that_of_the_primary_one() {
+    let mix = of_kinds(|_, _| [500.0, 500.0]);
+    let one = of_kinds(|_, _| [1000.0, 0.0]);
+    let ratio = |name: &str| width(of(&mix, name)) / width(of(&one, name));
+    assert!((ratio("iops") - 1.0).abs() < 1e-9, "{}", ratio("iops"));
+    // Four others of one, ten of the other.
+    assert!((1.1..1.5).contains(&ratio("latency_mean_ns")), "{}", ratio("latency_mean_ns"));
+}
+
+#[test]
+fn a_kind_that_starved_in_some_rounds_is_not_judged_by_the_others() {
+    let compare =
+        of_kinds(|name, n| if name == "b" && n > 6 { [1000.0, 0.0] } else { [500.0, 500.0] });
+    for metric in ["write_iops", "write_latency_mean_ns"] {
+        let found = of(&compare, metric);
+        assert_eq!(found.verdict, "not compared: b did no write in 4 of 10 rounds");
+    }
+    assert!(is_decided(of(&compare, "iops")) && is_decided(of(&compare, "read_iops")));
 }

@@ -1,0 +1,109 @@
+//! What variants are called: by what sets them apart rather than by their letters.
+
+use serde_json::Value;
+
+/// Longest label, characters.
+const LABEL_MAX: usize = 40;
+
+/// A value of a document in words, as `queue_mode=sq, queues=4`.
+#[must_use]
+pub fn words(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Object(fields) => {
+            let pairs = fields.iter().filter(|(_, value)| !value.is_null());
+            let pairs = pairs.map(|(name, value)| format!("{name}={}", words(value)));
+            pairs.collect::<Vec<_>>().join(", ")
+        }
+        Value::Array(values) => values.iter().map(words).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+/// At most so many characters. Those that are missing are missed in the middle, for names often
+/// differ at their end.
+#[must_use]
+pub fn shortened(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    if count <= most {
+        return String::from(text);
+    }
+    let kept = most.saturating_sub(1);
+    let head = text.chars().take(kept / 2);
+    let tail = text.chars().skip(count - (kept - kept / 2));
+    head.chain(['…']).chain(tail).collect()
+}
+
+/// The labels of variants, given by name and options: the values of the options in which they
+/// differ, or their names where that tells them apart no longer once it is short.
+#[must_use]
+pub fn labels(variants: &[(&str, &Value)]) -> Vec<String> {
+    let options: Vec<&Value> = variants.iter().map(|(_, options)| *options).collect();
+    let short: Vec<String> =
+        options.iter().map(|one| shortened(&apart(one, &options), LABEL_MAX)).collect();
+    let unique = short.iter().enumerate().all(|(index, label)| !short[..index].contains(label));
+    if unique && short.iter().all(|label| !label.is_empty()) {
+        return short;
+    }
+    variants.iter().map(|(name, _)| String::from(*name)).collect()
+}
+
+/// The values of the options in which the variants differ; of a list, as a target is one, the
+/// parts that not all of them have.
+fn apart(own: &Value, all: &[&Value]) -> String {
+    let Some(options) = own.as_object() else { return words(own) };
+    let differs = |name: &String, value: &Value| {
+        let others: Vec<String> =
+            all.iter().map(|other| other.get(name).map(words).unwrap_or_default()).collect();
+        let value = words(value);
+        if others.iter().all(|other| *other == value) {
+            return None;
+        }
+        let is_shared =
+            |part: &&str| others.iter().all(|other| other.split(',').any(|one| one == *part));
+        let parts: Vec<&str> = value.split(',').filter(|part| !is_shared(part)).collect();
+        // One that has all of another's parts and more is called by what it adds; the other as it
+        // is.
+        Some(if parts.is_empty() { value } else { parts.join(",") })
+    };
+    options.iter().filter_map(|(name, value)| differs(name, value)).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn variants_are_called_by_what_sets_them_apart() {
+        let of = |a: Value, b: Value| labels(&[("a", &a), ("b", &b)]);
+        let queue = |mode: &str| json!({"queue_mode": mode, "barriers": "on"});
+        assert_eq!(of(queue("sq"), queue("mq")), ["sq", "mq"]);
+        assert_eq!(of(queue("sq"), queue("sq")), ["a", "b"]);
+        let whole = ["scheduler=bfq", "scheduler=kyber"];
+        assert_eq!(of(json!(whole[0]), json!(whole[1])), whole);
+        let target = |target: &str| json!({ "target": target });
+        let [slow, slower] = ["null:1GiB,latency_us=200", "null:1GiB,latency_us=300"].map(target);
+        assert_eq!(of(slow, slower.clone()), ["latency_us=200", "latency_us=300"]);
+        assert_eq!(of(target("null:1GiB"), slower), ["null:1GiB", "latency_us=300"]);
+    }
+
+    #[test]
+    fn a_long_label_is_missed_in_its_middle_as_long_as_that_tells_variants_apart() {
+        let long = |end: &str| json!({ "path": format!("{}{end}", "x".repeat(60)) });
+        let found = labels(&[("a", &long("1")), ("b", &long("2"))]);
+        assert!(found.iter().all(|label| label.chars().count() == LABEL_MAX), "{found:?}");
+        assert!(found[0].contains('…') && found[0].ends_with('1') && found[1].ends_with('2'));
+        let middle = |at: &str| json!({ "path": format!("{0}{at}{0}", "x".repeat(30)) });
+        assert_eq!(labels(&[("a", &middle("1")), ("b", &middle("2"))]), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_end() {
+        assert_eq!(shortened("null:1GiB,latency_us=200", 24), "null:1GiB,latency_us=200");
+        assert_eq!(shortened("null:1GiB,latency_us=200", 15), "null:1G…_us=200");
+        assert_eq!(shortened("abcdef", 4), "a…ef");
+        assert_eq!(shortened("abcdef", 1), "…");
+    }
+}
