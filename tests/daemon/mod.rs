@@ -6,6 +6,7 @@
 pub mod blocks;
 pub mod client;
 pub mod istgt;
+pub mod loop_device;
 pub mod outside;
 pub mod program;
 pub mod tgtd;

@@ -4,6 +4,7 @@
 //! and circumstances that a chart needs. A field that is missing has its zero, so that the result
 //! of a run that broke off can be read, and an unknown field is passed over.
 
+mod command;
 mod sim;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+pub use command::{CommandRun, DeviceUse, Figure};
 pub use sim::{SimChecked, SimDocument, SimKind, SimRaw, SimRow, SimTimes};
 
 /// A saved result of any kind; its field `kind` says which.
@@ -113,8 +115,14 @@ pub struct Bench {
     /// All I/O.
     #[serde(flatten)]
     pub figures: Figures,
-    /// CPU time of the process.
+    /// CPU time of the process, or of a command and what it waited for; and the machine's.
     pub cpu: Cpu,
+    /// The time of each CPU of the machine in the measured time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<Core>,
+    /// The command, where one was run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_run: Option<CommandRun>,
     /// By job and direction.
     pub groups: Vec<Group>,
     /// Transactions, for a job that has them.
@@ -179,6 +187,14 @@ pub struct Cpu {
     pub sys_s: f64,
     /// Both for each I/O, nanoseconds; none where nothing was measured.
     pub ns_per_io: Option<f64>,
+    /// What all CPUs of the machine did meanwhile for all of it, kernel workers, interrupts and
+    /// other processes too, seconds; none where the kernel did not tick.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_s: Option<f64>,
+    /// That for each I/O of a kernel's device; of a command for each unit of a rate that it
+    /// printed, MiB where that is of bytes, else for each run; nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_ns: Option<f64>,
 }
 
 /// How one CPU of the machine spent the measured time, for all processes; the fields add up to the
@@ -395,6 +411,15 @@ pub struct Variant {
     /// Metrics of reads, of writes and of commits alone, by name, where the job has several kinds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub of_one_kind: BTreeMap<String, Estimate>,
+    /// The rate that a command printed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub figure: Option<Estimate>,
+    /// The time that a command printed, nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub figure_ns: Option<Estimate>,
+    /// CPU time of the machine, as [`Cpu::machine_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_cpu_ns: Option<Estimate>,
 }
 
 /// A mean over rounds and how well it is known.

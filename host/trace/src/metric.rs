@@ -44,8 +44,17 @@ pub const IOPS: &str = "iops";
 /// The metric of jobs that end by themselves.
 pub const MAKESPAN: &str = "makespan_ns";
 
+/// The metric of a rate that a command printed.
+pub const FIGURE: &str = "figure";
+/// The metric of a time that a command printed.
+pub const FIGURE_NS: &str = "figure_ns";
+/// The metric of the CPU time of all that ran meanwhile.
+pub const MACHINE_CPU: &str = "machine_cpu_ns";
+
 /// All of them, what answers a question first.
-pub const METRICS: [Metric; 15] = [
+pub const METRICS: [Metric; 18] = [
+    Metric { undone: None, ..rate(FIGURE, "figure of the command", "", |run| printed(run, false)) },
+    time(FIGURE_NS, "time that the command printed", |run| printed(run, true)),
     time(MAKESPAN, "time to finish", |run| Some(run.bench.makespan_ns? as f64)),
     rate(IOPS, "IOPS", "I/O", |run| Some(run.bench.figures.iops)),
     rate(COMMITS, "commits per second", "commit", |run| {
@@ -75,6 +84,10 @@ pub const METRICS: [Metric; 15] = [
     Metric {
         unit: Unit::CpuNanoseconds,
         ..time(CPU, "CPU per I/O", |run| run.bench.cpu.ns_per_io)
+    },
+    Metric {
+        unit: Unit::CpuNanoseconds,
+        ..time(MACHINE_CPU, "CPU of the machine", |run| run.bench.cpu.machine_ns)
     },
 ];
 
@@ -129,10 +142,12 @@ impl Metric {
         METRICS.iter().find(|metric| metric.name == name)
     }
 
-    /// Its value in a run; 0 where what it is of was not done.
+    /// Its value in a run; 0 where what it is of was not done. The device of a command may have had
+    /// no I/O, and has no percentiles: 0 is no value there.
     #[must_use]
     pub fn of_run(&self, run: &BenchDocument) -> Option<f64> {
-        (self.of_run)(run)
+        let is_command = run.bench.command_run.is_some();
+        (self.of_run)(run).filter(|value| !is_command || *value != 0.0)
     }
 
     /// Whether it says anything of these runs: that of one kind only where another kind is done
@@ -164,6 +179,9 @@ impl Metric {
             CPU => Some(variant.cpu_ns_per_io),
             COMMITS => variant.commits_per_s,
             MAKESPAN => variant.makespan_ns,
+            FIGURE => variant.figure,
+            FIGURE_NS => variant.figure_ns,
+            MACHINE_CPU => variant.machine_cpu_ns,
             other => variant.of_one_kind.get(other).copied(),
         };
         found.filter(|estimate| estimate.mean != 0.0 || estimate.ci95.is_some())
@@ -178,6 +196,12 @@ pub fn primary(compare: &Compare) -> &str {
     }
     let has = |name: &&str| compare.comparisons.iter().any(|found| found.metric == *name);
     [MAKESPAN, COMMITS].into_iter().find(has).unwrap_or(IOPS)
+}
+
+/// The rate or the time that a command printed.
+fn printed(run: &BenchDocument, is_time: bool) -> Option<f64> {
+    let figure = run.bench.command_run.as_ref()?.figure.as_ref()?;
+    (figure.is_time == is_time).then_some(figure.value)
 }
 
 /// The groups of a kind that did anything.
@@ -226,7 +250,7 @@ fn p99(run: &BenchDocument, kind: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::{Histogram, LatencyNs};
+    use crate::document::{CommandRun, Figure, Histogram, LatencyNs};
 
     fn group(name: &str, op: &str, ios: u64, mean: f64) -> Group {
         let latency_ns = LatencyNs { mean, p99: mean as u64 * 3, ..LatencyNs::default() };
@@ -280,6 +304,26 @@ mod tests {
         assert_eq!(value("read_latency_p99_ns", &run), Some(600.0));
         assert_eq!(value("commit_latency_mean_ns", &run), Some(0.0), "none was made");
         assert_eq!(value("read_iops", &BenchDocument::default()), None, "no groups are told");
+    }
+
+    #[test]
+    fn a_command_is_compared_by_what_it_printed_and_by_what_its_device_did() {
+        let figure = |value, is_time| Some(Figure { value, is_time, unit: String::new() });
+        let run = |figure| {
+            let mut run = run(vec![group("sdb", "write", 9, 100.0)]);
+            run.bench.command_run = Some(CommandRun { figure, ..CommandRun::default() });
+            run.bench.figures.latency_ns.mean = 100.0;
+            run
+        };
+        let rate = run(figure(7.0, false));
+        assert_eq!((value(FIGURE, &rate), value(FIGURE_NS, &rate)), (Some(7.0), None));
+        let time = run(figure(7.0, true));
+        assert_eq!((value(FIGURE, &time), value(FIGURE_NS, &time)), (None, Some(7.0)));
+        assert_eq!(value("latency_mean_ns", &time), Some(100.0));
+        for unknown in [IOPS, "latency_p99_ns", "write_latency_p50_ns", "read_iops", MACHINE_CPU] {
+            let metric = Metric::named(unknown);
+            assert_eq!(metric.and_then(|metric| metric.of_run(&time)), None, "{unknown}");
+        }
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! Every run is a process of its own, of the same length, with a ramp of its own. Rounds have one
 //! run of each variant in random order; a run that was disturbed is voided and made again. Nothing
 //! that was averaged since a start enters. Statistics ([`interval`], [`summary`]) and rules
-//! ([`judge`]) are pure; [`rounds`] turns the crank; [`child`], [`control`] and [`mod@kernel`]
-//! touch the machine.
+//! ([`judge`]) are pure; [`rounds`] turns the crank; [`child`], [`command`], [`control`], [`disk`]
+//! and [`mod@kernel`] touch the machine.
 
 pub mod child;
+pub mod command;
 pub mod control;
+pub mod disk;
 pub mod interval;
 pub mod judge;
 pub mod kernel;
@@ -26,6 +28,8 @@ use weir_trace::document::{BenchDocument, CompareDocument, CompareEnvironment, C
 use crate::results::document::{kernel, utc};
 
 pub use child::Program;
+pub use command::CommandWork;
+pub use disk::Disk;
 pub use kernel::Switch;
 use rounds::{Order, Reading, Stage, Stop};
 pub use variant::Variant;
@@ -35,8 +39,8 @@ pub use variant::Variant;
 pub struct Plan<'a> {
     /// The variants to compare; at least two.
     pub variants: &'a [Variant],
-    /// How each run is started.
-    pub program: &'a Program,
+    /// What is run.
+    pub work: Work<'a>,
     /// How many rounds are to count.
     pub length: Length,
     /// The runs of an earlier comparison that this one goes on with, and the control beside them.
@@ -49,6 +53,33 @@ pub struct Plan<'a> {
     pub judging: summary::Judging<'a>,
     /// Readable when the comparison is to stop.
     pub stop: &'a OwnedFd,
+}
+
+/// What is run in each round.
+#[derive(Clone, Copy, Debug)]
+pub enum Work<'a> {
+    /// A workload of weir, by `weir bench`.
+    Program(&'a Program),
+    /// A command of the user.
+    Command(&'a CommandWork),
+}
+
+impl Work<'_> {
+    /// The length of a run, as far as it is known before.
+    fn takes(&self) -> Duration {
+        match self {
+            Work::Program(program) => program.takes(),
+            Work::Command(_) => command::UNKNOWN,
+        }
+    }
+
+    /// How long a run measures, where that is known before.
+    fn window(&self) -> Option<Duration> {
+        match self {
+            Work::Program(program) => program.spec.runtime,
+            Work::Command(_) => None,
+        }
+    }
 }
 
 /// How many rounds are to count.
@@ -125,7 +156,7 @@ impl Plan<'_> {
 
     /// How long so many rounds take, as far as that is known before.
     fn takes(&self, rounds: u32) -> Duration {
-        self.program.takes() * rounds * self.variants.len() as u32
+        self.work.takes() * rounds * self.variants.len() as u32
     }
 
     /// How long runs may be waited with, altogether: a fifth of what they take.
@@ -155,7 +186,7 @@ impl Plan<'_> {
             is_open,
             reruns: self.reruns(),
             seed: self.seed,
-            window_s: self.program.spec.runtime.unwrap_or_default().as_secs_f64(),
+            window_s: self.work.window().unwrap_or_default().as_secs_f64(),
         };
         let started_at = utc(SystemTime::now());
         let mut host = Machine {
@@ -163,9 +194,10 @@ impl Plan<'_> {
             control: control::Host::new(self.patience()),
             progress,
             made: 0,
-            took_s: self.program.takes().as_secs_f64(),
+            took_s: self.work.takes().as_secs_f64(),
             began: Instant::now(),
             known: String::new(),
+            failed: 0,
         };
         let Earlier { runs, control } = self.earlier.clone();
         let earlier = rounds::Taken { runs, control, ..rounds::Taken::default() };
@@ -250,7 +282,12 @@ struct Machine<'a> {
     began: Instant,
     /// What the rounds so far say.
     known: String,
+    /// Runs that have failed one after the other.
+    failed: u32,
 }
+
+/// So many runs of a command that fail one after the other end a comparison.
+const FAILURES: u32 = 3;
 
 impl Machine<'_> {
     /// Whether one more round ends in time.
@@ -296,10 +333,22 @@ impl Stage for Machine<'_> {
         if let (Some(switch), Some(scheduler)) = (self.plan.switch, kernel_scheduler) {
             switch.to(scheduler).map_err(|why| Stop::Failed { why, measured: None })?;
         }
-        let document = self.plan.program.run(variant, seed, self.plan.stop)?;
+        let document = match self.plan.work {
+            Work::Program(program) => program.run(variant, seed, self.plan.stop)?,
+            Work::Command(command) => command.run(variant, round, self.plan.stop)?,
+        };
         self.made += 1;
         self.took_s = began.elapsed().as_secs_f64();
-        Ok(document)
+        self.failed = if document.failure.is_some() { self.failed + 1 } else { 0 };
+        match &document.failure {
+            Some(why) if self.failed == FAILURES => {
+                let said = document.bench.command_run.as_ref().map(|run| run.output.as_str());
+                let said = command::behind(said.unwrap_or_default());
+                let why = format!("{FAILURES} runs failed one after the other: {why}{said}");
+                Err(Stop::Failed { why, measured: Some(Box::new(document)) })
+            }
+            _ => Ok(document),
+        }
     }
 
     fn goes_on(&mut self, runs: &[Run]) -> bool {

@@ -1,5 +1,6 @@
 //! `weir compare`: the same job on two or more variants, interleaved, with a verdict.
 
+mod command;
 mod flags;
 mod go_on;
 mod leaving;
@@ -17,7 +18,7 @@ use weir::Target;
 use weir_bench::compare::interval::Looks;
 use weir_bench::compare::summary::Judging;
 use weir_bench::compare::{
-    Compared, Earlier, Length, Plan, Program, Switch, Variant, kernel, summary,
+    Compared, Earlier, Length, Plan, Program, Switch, Variant, Work, kernel, summary,
 };
 use weir_bench::workload::devices;
 use weir_bench::workload::spec::RunSpec;
@@ -28,6 +29,7 @@ use crate::log;
 use crate::output::{print, print_line};
 use crate::values::{RAMP_TIME, RUNTIME, whole};
 use crate::{Failure, report};
+use command::CommandFlags;
 use flags::{JobFlags, Sweep, VariantFlags, time};
 use go_on::GoesOn;
 use leaving::{Scratch, signals};
@@ -73,12 +75,14 @@ impl FailIf {
 /// given several times, as for `weir bench`, and OPTS are options of each.
 /// Without --a and --b the legacy path is compared with multi-queue. A preset, a job file or
 /// flags, as for `weir bench`, say what is run; without any, and without --target, it is oltp on
-/// ram:1GiB; what a job names as its file is the target too. Exit status: 0 if the variants were
-/// compared, whatever came of it, 1 if --fail-if says so, 2 if nothing could be compared, as where
-/// too few rounds count.
+/// ram:1GiB; what a job names as its file is the target too. --run runs a command of yours instead,
+/// and switches the kernel's scheduler of the disk below it between runs. Exit status: 0 if the
+/// variants were compared, whatever came of it, 1 if --fail-if says so, 2 if nothing could be
+/// compared, as where too few rounds count.
 ///
 /// Example: weir compare --target ram:1GiB --a scheduler=none --b scheduler=bfq --iodepth 32
 /// Example: weir compare --target file:/dev/sdb --kernel-scheduler none,mq-deadline,bfq --rw read
+/// Example: weir compare --kernel-scheduler none,mq-deadline,bfq --device sda --run 'make -j8'
 /// Example: weir compare --sim icpe24 --a scheduler=none --b scheduler=bfq --set processes=8
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -89,15 +93,18 @@ pub(crate) struct Compare {
     target: Vec<String>,
     #[command(flatten)]
     variants: VariantFlags,
-    /// The kernel's own schedulers as variants, switched on the block device of --target (root).
+    /// The kernel's own schedulers as variants, switched on the block device of --target, or on
+    /// --device (root).
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     kernel_scheduler: Vec<String>,
+    #[command(flatten)]
+    command: CommandFlags,
     /// Simulate instead of measuring: a scene of weir sim list, or FILE.toml. OPTS are settings,
     /// and rounds are seeds; without --a and --b each case that the settings come to is a variant.
     #[arg(
         long,
         value_name = "SCENE|FILE.toml",
-        conflicts_with_all = ["target", "kernel_scheduler", "destroy"]
+        conflicts_with_all = ["target", "kernel_scheduler", "destroy", "run"]
     )]
     sim: Option<String>,
     /// A setting of what is simulated.
@@ -135,12 +142,14 @@ pub(crate) struct Compare {
         value_name = "FILE",
         conflicts_with_all = [
             "rounds", "target", "kernel_scheduler", "sim", "set", "sweep", "metric", "runtime",
-            "ramp_time", "randseed", "same"
+            "ramp_time", "randseed", "same", "run", "device", "figure", "unit", "setup", "between",
+            "run_timeout"
         ]
     )]
     continues: Option<PathBuf>,
-    /// The primary metric, which comes first and which --fail-if goes by; if not given, the time to
-    /// finish where all jobs end by themselves, commits a second of oltp, else I/Os a second.
+    /// The primary metric, which comes first and which --fail-if goes by; if not given, what
+    /// --figure finds, the time to finish where all jobs end by themselves, commits a second of
+    /// oltp, else I/Os a second.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(summary::metrics()))]
     metric: Option<String>,
     /// Differences up to this do not matter: what is known to be smaller is "the same within" it.
@@ -209,6 +218,9 @@ impl Compare {
         if let Some(scene) = self.sim.clone() {
             return self.simulate(&scene);
         }
+        if self.command.run.is_some() {
+            return self.run_command();
+        }
         if self.target.is_empty() && self.variants.need_a_target() {
             self.target.extend(self.job.target()?);
         }
@@ -233,7 +245,7 @@ impl Compare {
             let program = Program { path, spec, folder };
             let plan = Plan {
                 variants,
-                program: &program,
+                work: Work::Program(&program),
                 length: self.length(),
                 earlier: self.earlier(),
                 seed,
@@ -292,7 +304,7 @@ impl Compare {
         compared.document.command = self.command(plan.seed);
         let shown: Vec<_> =
             self.targets().iter().map(|target| weir::target::shown(target)).collect();
-        compared.document.target = shown.join(" ");
+        compared.document.target = self.command.device.clone().unwrap_or_else(|| shown.join(" "));
         compared
     }
 

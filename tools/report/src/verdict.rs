@@ -66,10 +66,16 @@ pub(crate) fn is_for_b(comparison: &Comparison) -> bool {
     ["faster", "takes less"].iter().any(|word| comparison.verdict.contains(word))
 }
 
+/// Whether it is of CPU time, of which less is cheaper and not faster.
+fn is_cpu(comparison: &Comparison) -> bool {
+    let metric = Metric::named(&comparison.metric);
+    metric.is_some_and(|metric| metric.unit == Unit::CpuNanoseconds)
+}
+
 /// What a variant is that is told apart: faster or slower, or of CPU time what it takes. Documents
 /// of old say faster of that too.
 pub(crate) fn way(comparison: &Comparison) -> &'static str {
-    match (comparison.metric == CPU, is_for_b(comparison)) {
+    match (is_cpu(comparison), is_for_b(comparison)) {
         (true, true) => "less CPU",
         (true, false) => "more CPU",
         (false, true) => "faster",
@@ -88,7 +94,7 @@ pub(crate) fn short(comparison: &Comparison, b: &str) -> String {
         return String::from("not compared");
     }
     if is_difference(comparison) {
-        let verb = if comparison.metric == CPU { "takes" } else { "is" };
+        let verb = if is_cpu(comparison) { "takes" } else { "is" };
         return format!("{b} {verb} {}", way(comparison));
     }
     if is_alike(comparison) {
@@ -144,8 +150,9 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
         Some(metric) if metric.name == MAKESPAN => {
             format!("{b} takes {size} {} to finish than {a}:", if more { "longer" } else { "less" })
         }
-        Some(metric) if metric.name == CPU => {
-            format!("{b} takes {size} {} CPU per I/O than {a}:", if more { "more" } else { "less" })
+        Some(metric) if metric.unit == Unit::CpuNanoseconds => {
+            let of = if metric.name == CPU { "CPU per I/O" } else { metric.title };
+            format!("{b} takes {size} {} {of} than {a}:", if more { "more" } else { "less" })
         }
         Some(metric) if metric.unit == Unit::PerSecond => {
             format!("{b} has {size} {} {name} than {a}:", if more { "more" } else { "fewer" })

@@ -20,6 +20,8 @@ use rustix::fs::{Access, FlockOperation, OFlags, access, flock};
 use serde::{Deserialize, Serialize};
 use weir_access::folder;
 
+use super::disk::Disk;
+
 /// The settings of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Before {
@@ -66,6 +68,15 @@ impl Switch {
     pub fn take(device: &Path, schedulers: &[String]) -> Result<Switch, String> {
         let disk = disk_of(device)?;
         Switch::of_disk(device, &disk, schedulers, &FOLDERS.map(Path::new))
+    }
+
+    /// The same of a disk that is known.
+    ///
+    /// # Errors
+    /// As [`Switch::take`].
+    pub fn take_disk(disk: &Disk, schedulers: &[String]) -> Result<Switch, String> {
+        let folders = FOLDERS.map(Path::new);
+        Switch::of_disk(Path::new(&disk.name), &disk.folder, schedulers, &folders)
     }
 
     fn of_disk(

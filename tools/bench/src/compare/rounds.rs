@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use weir_bio::Prng;
-use weir_trace::document::{BenchDocument, Control, Run};
+use weir_trace::document::{Bench, BenchDocument, CommandRun, Control, Run};
 use weir_trace::window::ends_by_itself;
 
 use super::judge::{Around, COLD_MOST, cold, disturbed, moving, usual};
@@ -60,6 +60,18 @@ fn shuffled(count: usize, prng: &mut Prng) -> Vec<usize> {
         order.swap(last, prng.below(last as u64 + 1) as usize);
     }
     order
+}
+
+/// How fast a run was, in whatever unit all runs of a comparison have.
+fn speed(bench: &Bench) -> f64 {
+    let Some(CommandRun { wall_s, figure, .. }) = &bench.command_run else {
+        return bench.figures.iops;
+    };
+    match figure {
+        Some(figure) if figure.is_time => 1.0 / figure.value,
+        Some(figure) => figure.value,
+        None => 1.0 / wall_s,
+    }
 }
 
 /// The readings of the control at one moment.
@@ -225,7 +237,7 @@ impl<S: Stage> Session<'_, S> {
     fn levels(&self) -> Vec<(u32, f64)> {
         let level = |round| {
             let own = self.taken.runs.iter().filter(|run| run.round == round && counts(run));
-            let logs: Vec<f64> = own.map(|run| run.document.bench.figures.iops.ln()).collect();
+            let logs: Vec<f64> = own.map(|run| speed(&run.document.bench).ln()).collect();
             let whole = logs.len() == self.order.variants.len();
             let level = whole.then(|| logs.iter().sum::<f64>() / logs.len() as f64)?;
             level.is_finite().then_some((round, level))
@@ -293,8 +305,10 @@ impl<S: Stage> Session<'_, S> {
     fn judge(&mut self, attempts: &[Attempt]) {
         let usual = usual(&self.readings);
         for Attempt { position, around, moving, .. } in attempts {
+            let run = &mut self.taken.runs[*position];
             let why = disturbed(around, &usual, self.order.window_s).or_else(|| moving.clone());
-            self.taken.runs[*position].voided = why;
+            let failure = run.document.failure.as_ref().map(|why| format!("failed: {why}"));
+            run.voided = failure.or(why);
         }
     }
 
@@ -304,8 +318,8 @@ impl<S: Stage> Session<'_, S> {
             Stop::Failed { why, measured } => {
                 let why = format!("variant {name}, round {round}: {why}");
                 if let Some(document) = measured {
-                    let voided = Some(format!("failed: {why}"));
-                    let failure = document.failure.clone().or_else(|| Some(why.clone()));
+                    let failure = document.failure.clone().unwrap_or_else(|| why.clone());
+                    let (voided, failure) = (Some(format!("failed: {failure}")), Some(failure));
                     let document = BenchDocument { partial: true, failure, ..*document };
                     let variant = String::from(name);
                     self.taken.runs.push(Run { variant, round, voided, document });
@@ -320,6 +334,7 @@ impl<S: Stage> Session<'_, S> {
 mod tests {
     use super::super::summary::tests::run as run_of;
     use super::*;
+    use weir_trace::document::Figure;
 
     /// A host whose control and runs do as the test says; times stand for themselves.
     #[derive(Default)]
@@ -345,6 +360,8 @@ mod tests {
         enough: Option<u32>,
         /// The rounds after which it was asked whether they go on, and how many counted.
         asked: Vec<(u32, usize)>,
+        /// Runs whose command fails.
+        fails: Vec<usize>,
         /// How long runs take, seconds, where not as asked, and whether their job ends by itself.
         length: Option<(f64, bool)>,
     }
@@ -376,6 +393,7 @@ mod tests {
             let mut run = run_of("", round, 1000.0 * slow);
             let (length, finite) = self.length.unwrap_or((2.0, false));
             run.document.bench.duration_s = length;
+            run.document.failure = self.fails.contains(&number).then(|| String::from("status 1"));
             run.document.bench.job = serde_json::json!({"time_based": !finite});
             run.document.series = vec![weir_trace::document::Sample::default(); 20];
             let moves = self.moves.contains(&number);
@@ -508,6 +526,30 @@ mod tests {
         let taken = run(&order(5), Taken::default(), &mut paper);
         assert_eq!(counted(&taken), all(1..=5));
         assert_eq!(paper.ran.len(), 12, "again in the first round alone");
+    }
+
+    #[test]
+    fn a_run_whose_command_failed_is_voided_with_its_failure_and_made_again() {
+        let mut paper = Paper { fails: vec![2], ..Paper::default() };
+        let taken = run(&order(3), Taken::default(), &mut paper);
+        assert_eq!(taken.stopped, None);
+        let voided: Vec<_> = taken.runs.iter().filter(|run| run.voided.is_some()).collect();
+        let [failed] = voided[..] else { panic!("{voided:?}") };
+        assert_eq!(failed.voided.as_deref(), Some("failed: status 1"));
+        let again = |run: &&Run| (&run.variant, run.round) == (&failed.variant, failed.round);
+        assert_eq!((taken.runs.iter().filter(again).count(), paper.ran.len()), (2, 7));
+    }
+
+    #[test]
+    fn how_fast_a_command_was_is_its_figure_or_one_over_its_time() {
+        let bench = |figure| Bench {
+            command_run: Some(CommandRun { wall_s: 4.0, figure, ..CommandRun::default() }),
+            ..Bench::default()
+        };
+        let figure = |is_time| Some(Figure { value: 5.0, is_time, ..Figure::default() });
+        assert_eq!(speed(&bench(None)), 0.25);
+        assert_eq!(speed(&bench(figure(false))), 5.0);
+        assert_eq!(speed(&bench(figure(true))), 0.2);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use weir_trace::document::{
     Compare, CompareEnvironment, Comparison, Estimate, Inference, Run, Variant,
 };
-use weir_trace::metric::{COMMITS, CPU, IOPS, MAKESPAN, METRICS, Metric};
+use weir_trace::metric::{
+    COMMITS, FIGURE, FIGURE_NS, IOPS, MACHINE_CPU, MAKESPAN, METRICS, Metric, Unit,
+};
 
 use super::interval::{Difference, Fit, Looks, SHOWN, VERDICT, mean, student};
 
@@ -18,8 +20,9 @@ pub fn metrics() -> impl Iterator<Item = &'static str> {
 /// By what a comparison is judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Judging<'a> {
-    /// The primary metric: what answers the question. If none is chosen, the time to finish where
-    /// all jobs end by themselves, else commits a second where there are any, else I/Os a second.
+    /// The primary metric: what answers the question. If none is chosen, what a command printed,
+    /// else the time to finish where all jobs end by themselves, else commits a second where there
+    /// are any, else I/Os a second.
     pub metric: Option<&'a str>,
     /// Differences up to this share do not matter.
     pub within: Option<f64>,
@@ -72,13 +75,21 @@ fn judged(
     let all_finished =
         counted.peek().is_some() && counted.all(|run| run.document.bench.makespan_ns.is_some());
     let has_commits = runs.iter().any(|run| run.document.bench.transactions.is_some());
+    let is_known = |metric: &str| {
+        let metric = Metric::named(metric);
+        runs.iter().any(|run| metric.is_some_and(|metric| metric.of_run(&run.document).is_some()))
+    };
     let usual = match () {
+        () if is_known(FIGURE) => FIGURE,
+        () if is_known(FIGURE_NS) => FIGURE_NS,
         () if all_finished => MAKESPAN,
         () if has_commits => COMMITS,
         () => IOPS,
     };
     let primary = judging.metric.unwrap_or(usual);
-    let restates = |metric: &Metric| all_finished && metric.name == RESTATES_MAKESPAN;
+    let is_command = runs.iter().any(|run| run.document.bench.command_run.is_some());
+    let restates =
+        |metric: &Metric| all_finished && !is_command && metric.name == RESTATES_MAKESPAN;
     let compared = |metric: &&Metric| !restates(metric) || metric.name == primary;
     let pairs: Vec<[&str; 2]> = names
         .iter()
@@ -189,6 +200,9 @@ fn variant(
         cpu_ns_per_io: known("cpu_ns_per_io"),
         commits_per_s: estimate("commits_per_s"),
         makespan_ns: estimate(MAKESPAN),
+        figure: estimate(FIGURE),
+        figure_ns: estimate(FIGURE_NS),
+        machine_cpu_ns: estimate(MACHINE_CPU),
         of_one_kind: of_one_kind.collect(),
     }
 }
@@ -330,7 +344,7 @@ fn second_run(fit: &Fit, level: f64) -> Option<Estimate> {
 }
 
 fn says(metric: &Metric, b: &str, is_better: bool) -> String {
-    match (metric.name == CPU, is_better) {
+    match (metric.unit == Unit::CpuNanoseconds, is_better) {
         (true, true) => format!("{b} takes less CPU"),
         (true, false) => format!("{b} takes more CPU"),
         (false, true) => format!("{b} is faster"),

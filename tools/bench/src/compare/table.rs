@@ -101,6 +101,7 @@ fn value(estimate: &Estimate, time: bool) -> String {
         ns if time && ns >= 1e6 => format!("{:.2} ms", ns / 1e6),
         ns if time && ns >= 1e3 => format!("{:.2} us", ns / 1e3),
         ns if time => format!("{ns:.0} ns"),
+        rate if rate < 100.0 => format!("{rate:.2}"),
         rate => format!("{rate:.0}"),
     };
     match ci95 {

@@ -41,6 +41,18 @@ impl Variant {
         Variant { name, options, targets, redo: Vec::new(), kernel_scheduler: None }.checked()
     }
 
+    /// The kernel's scheduler, beside a command that has a target of its own.
+    #[must_use]
+    pub fn of_kernel(name: &str, scheduler: &str) -> Variant {
+        Variant {
+            name: String::from(name),
+            options: serde_json::json!({"kernel_scheduler": scheduler}),
+            targets: Vec::new(),
+            redo: Vec::new(),
+            kernel_scheduler: Some(String::from(scheduler)),
+        }
+    }
+
     fn checked(self) -> Result<Variant, String> {
         for target in &self.targets {
             Target::parse(target).map_err(|error| format!("variant {}: {error}", self.name))?;

@@ -52,6 +52,8 @@ pub struct About {
     pub seed: u64,
     /// Whether a job looks at what it reads.
     pub verifies: bool,
+    /// Whether it is on a block device of the kernel, which works beside the process.
+    pub of_kernel: bool,
 }
 
 /// The figures of one measurement, or of several one after the other, which are told as one; each
@@ -82,6 +84,9 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
     let has_done =
         |part: &Measured| part.failure.is_none() && part.ends.iter().flatten().all(Option::is_some);
     let finished = !measured.is_empty() && measured.iter().all(|(_, part)| has_done(part));
+    let cores = cores(measured);
+    let machine_s = machine_s(&cores);
+    let per_io = (about.of_kernel && all.ios > 0).then_some(all.ios as f64);
     Bench {
         weir: String::from(env!("CARGO_PKG_VERSION")),
         target: weir::target::shown(&about.target),
@@ -92,11 +97,26 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
         makespan_ns: finished.then_some(time.as_nanos() as u64),
         errors,
         figures: figures(&all, time),
-        cpu: Cpu { user_s: cpu.user.as_secs_f64(), sys_s: cpu.system.as_secs_f64(), ns_per_io },
+        cpu: Cpu {
+            user_s: cpu.user.as_secs_f64(),
+            sys_s: cpu.system.as_secs_f64(),
+            ns_per_io,
+            machine_s,
+            machine_ns: machine_s.zip(per_io).map(|(seconds, ios)| seconds * 1e9 / ios),
+        },
+        cores,
         groups,
         transactions,
         verified_blocks: about.verifies.then_some(verified),
+        ..Bench::default()
     }
+}
+
+/// The time in which CPUs of the machine did anything, seconds; none where the kernel did not tick.
+#[must_use]
+pub fn machine_s(cores: &[Core]) -> Option<f64> {
+    let busy = cores.iter().map(|core| core.user_s + core.sys_s);
+    (!cores.is_empty()).then(|| busy.sum())
 }
 
 /// The time of each CPU in all of the measured time.
@@ -191,7 +211,7 @@ fn footer(bench: &Bench, cores: &[Core], text: &mut String) -> std::fmt::Result 
     if let Some(blocks) = bench.verified_blocks {
         writeln!(text, "{blocks} blocks were read and held what they should")?;
     }
-    let Cpu { user_s, sys_s, ns_per_io } = bench.cpu;
+    let Cpu { user_s, sys_s, ns_per_io, machine_s, machine_ns } = bench.cpu;
     let per_io = ns_per_io.map_or(String::from("-"), |ns| format!("{ns:.0} ns"));
     writeln!(
         text,
@@ -199,6 +219,13 @@ fn footer(bench: &Bench, cores: &[Core], text: &mut String) -> std::fmt::Result 
          (user {user_s:.2} s, system {sys_s:.2} s)",
         bench.figures.ios, bench.duration_s, bench.errors,
     )?;
+    if let Some((seconds, ns)) = machine_s.zip(machine_ns) {
+        writeln!(
+            text,
+            "CPU of the machine {ns:.0} ns per I/O ({seconds:.2} s): kernel workers, interrupts \
+             and all else that ran are in this alone"
+        )?;
+    }
     for Core { cpu, user_s, sys_s, idle_s, steal_s } in cores {
         let all = user_s + sys_s + idle_s + steal_s;
         if all > 0.0 {

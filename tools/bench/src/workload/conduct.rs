@@ -119,6 +119,26 @@ fn forgets(target: &Target, barriers: bool) -> Option<&'static str> {
     own.or_else(|| nested.iter().find_map(|(_, leg)| forgets(leg, leg.config.barriers)))
 }
 
+/// Tells of a disk on which the commits of `oltp` are not durable.
+///
+/// # Errors
+/// Where a file of commits would say that they are.
+fn tell_forgetful(
+    request: &Request<'_>,
+    name: &str,
+    target: &Target,
+    barriers: bool,
+) -> Result<(), String> {
+    let is_oltp = matches!(request.spec.workload, Workload::Oltp(_));
+    let Some(why) = forgets(target, barriers).filter(|_| is_oltp) else { return Ok(()) };
+    let what = format!("{name} {why}: no commit is durable there");
+    if request.commits.is_some() {
+        return Err(format!("{what}, and a file of commits would say they are"));
+    }
+    (request.notice)(&what);
+    Ok(())
+}
+
 /// The notice on a file with holes, which are read without a disk.
 #[must_use]
 pub fn holes(name: &str, backing: &dyn Backing) -> Option<String> {
@@ -230,6 +250,14 @@ fn devices_read(groups: Option<&Groups>, stage: &Stage, disks: &[usize]) -> Vec<
     groups.map_or_else(|| reads.collect(), |groups| groups.data.clone())
 }
 
+/// Threads that what a stage runs can use.
+fn threads_asked(request: &Request<'_>, stage: &Stage) -> usize {
+    match &request.spec.workload {
+        Workload::Stages(_) => threads_of(stage),
+        Workload::Oltp(oltp) => usable(usize::from(oltp.users) * usize::from(oltp.threads)),
+    }
+}
+
 /// Threads that the clones of a stage can use.
 fn threads_of(stage: &Stage) -> usize {
     usable(stage.jobs.iter().map(|job| usize::from(job.clones)).sum())
@@ -253,6 +281,8 @@ struct Opened {
     /// Those of the data and of the redo of `oltp`.
     groups: Option<Groups>,
     threads: usize,
+    /// Whether any of them is on a block device of the kernel.
+    of_kernel: bool,
 }
 
 /// What `oltp` runs on: the device of the data, and that of the redo unless they share it.
@@ -276,10 +306,7 @@ impl Opened {
             }
             Workload::Oltp(oltp) => [&oltp.data[..], &oltp.redo].concat(),
         };
-        let threads = match &request.spec.workload {
-            Workload::Stages(_) => threads_of(stage),
-            Workload::Oltp(oltp) => usable(usize::from(oltp.users) * usize::from(oltp.threads)),
-        };
+        let threads = threads_asked(request, stage);
         let Devices { devices, of: disks } = match &request.spec.workload {
             Workload::Stages(_) => Devices::of_jobs(&wanted)?,
             Workload::Oltp(_) => Devices::of_groups(&wanted)?,
@@ -290,8 +317,17 @@ impl Opened {
         };
         let devices_read = devices_read(groups.as_ref(), stage, &disks);
         told_apart(request, stage, &devices, &disks)?;
-        let (names, opened, below, cached) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut opened = Opened { names, devices: opened, below, cached, disks, groups, threads };
+        let of_kernel = devices.iter().any(|(name, target)| devices::is_of_kernel(name, target));
+        let mut opened = Opened {
+            names: Vec::new(),
+            devices: Vec::new(),
+            below: Vec::new(),
+            cached: Vec::new(),
+            disks,
+            groups,
+            threads,
+            of_kernel,
+        };
         for (number, (name, mut target)) in devices.into_iter().enumerate() {
             let jobs = stage.jobs.iter().zip(&opened.disks).filter(|(_, disk)| **disk == number);
             let jobs: Vec<&Job> = jobs.map(|(job, _)| job).collect();
@@ -316,15 +352,7 @@ impl Opened {
             for (name, leaf) in devices::leaves(&name, &target).iter().filter(|_| asked) {
                 holes(name, leaf.backing.as_ref()).iter().for_each(|told| (request.notice)(told));
             }
-            if let Workload::Oltp(_) = request.spec.workload
-                && let Some(why) = forgets(&target, barriers)
-            {
-                let what = format!("{name} {why}: no commit is durable there");
-                if request.commits.is_some() {
-                    return Err(format!("{what}, and a file of commits would say they are"));
-                }
-                (request.notice)(&what);
-            }
+            tell_forgetful(request, &name, &target, barriers)?;
             let below: Vec<Device> = made.below().into_iter().collect();
             memory.keep(&name, &target, &made.device, &below);
             opened.below.extend(below);
@@ -468,6 +496,7 @@ impl Opened {
             options: device_json(&self.devices[0]),
             job,
             seed: request.spec.seed,
+            of_kernel: self.of_kernel,
             verifies: jobs().any(|job| job.verify.is_some()),
         }
     }

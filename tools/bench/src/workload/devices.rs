@@ -90,6 +90,13 @@ pub(crate) fn leaves(name: &str, target: &Target) -> Vec<(String, Target)> {
     }
 }
 
+/// Whether any of the bytes of a target are on a block device of the kernel.
+#[must_use]
+pub fn is_of_kernel(name: &str, target: &Target) -> bool {
+    let is_block = |leaf: &Target| matches!(leaf.backing.identity(), Identity::Block(_));
+    leaves(name, target).iter().any(|(_, leaf)| is_block(leaf))
+}
+
 /// Why a target cannot be opened, behind its name.
 fn refusal(disk: &str, name: &str, said: &str) -> String {
     of_target(disk, name, said).unwrap_or_else(|| format!("{name}: {said}"))

@@ -58,7 +58,7 @@ impl Compare {
         })
     }
 
-    fn first_variant(&self) -> Option<String> {
+    pub(super) fn first_variant(&self) -> Option<String> {
         self.variants.given().first().map(|(name, _)| format!("--{name}"))
     }
 }

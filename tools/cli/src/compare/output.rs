@@ -62,6 +62,9 @@ pub(super) fn tables(text: &mut String, swept: Option<(&str, &str)>, document: &
         say(format!("note: {notice}"));
     }
     say(table::table(&document.compare).trim_end().to_owned());
+    if let Some(of_device) = compare::command::table::table(&document.compare) {
+        say(format!("\n{of_device}"));
+    }
     let environment = &document.compare.environment;
     let other = |name: &str| environment.other.get(name);
     let number = |name: &str| other(name).and_then(Value::as_f64);

@@ -296,6 +296,7 @@ impl Simulated {
             user_s: of.time.user as f64 / 1e9,
             sys_s: system_ns as f64 / 1e9,
             ns_per_io: (of.ios > 0).then(|| busy_ns as f64 / of.ios as f64),
+            ..Cpu::default()
         };
         let parts: Vec<(&str, &str, &Row)> = of
             .kinds

@@ -36,8 +36,8 @@ impl Compare {
         Ok(made)
     }
 
-    /// One variant for each of the kernel's schedulers, with none of weir's in front.
-    fn kernel_variants(&self) -> Result<Vec<Variant>, Failure> {
+    /// That there are several of the kernel's schedulers, each once.
+    pub(super) fn check_kernel_names(&self) -> Result<(), Failure> {
         let names = &self.kernel_scheduler;
         if names.len() < 2 {
             let only = names.join("");
@@ -51,6 +51,25 @@ impl Compare {
         {
             return Err(Failure::Bad(format!("--kernel-scheduler names {twice} twice")));
         }
+        Ok(())
+    }
+
+    /// The kernel's schedulers, each with the name of its variant: runs are told apart by that.
+    pub(super) fn kernel_names(&self) -> impl Iterator<Item = (String, &String)> {
+        let names = &self.kernel_scheduler;
+        names.iter().enumerate().map(|(position, scheduler)| {
+            let before = names[..position].iter().filter(|before| *before == scheduler).count();
+            let name = match before {
+                0 => scheduler.clone(),
+                before => format!("{scheduler}-{}", before + 1),
+            };
+            (name, scheduler)
+        })
+    }
+
+    /// One variant for each of the kernel's schedulers, with none of weir's in front.
+    fn kernel_variants(&self) -> Result<Vec<Variant>, Failure> {
+        self.check_kernel_names()?;
         let targets = self.targets();
         let target = Target::parse(&targets[0])?;
         if let Some(own) = target.config.scheduler.filter(|own| own != "none") {
@@ -60,18 +79,12 @@ impl Compare {
             );
             return Err(Failure::Bad(why));
         }
-        let variant = |(position, scheduler): (usize, &String)| {
-            // Runs are told apart by the name of their variant.
-            let before = names[..position].iter().filter(|before| *before == scheduler).count();
-            let name = match before {
-                0 => scheduler.clone(),
-                before => format!("{scheduler}-{}", before + 1),
-            };
+        let variant = |(name, scheduler): (String, &String)| {
             let variant = Variant::new(&name, &targets, "scheduler=none")?;
             let options = serde_json::json!({"kernel_scheduler": scheduler});
             Ok(Variant { options, kernel_scheduler: Some(scheduler.clone()), ..variant })
         };
-        let made: Result<Vec<Variant>, String> = names.iter().enumerate().map(variant).collect();
+        let made: Result<Vec<Variant>, String> = self.kernel_names().map(variant).collect();
         Ok(made?)
     }
 
@@ -89,7 +102,11 @@ impl Compare {
             );
             return Err(Failure::Bad(why));
         };
-        let switch = Switch::take(path, &self.kernel_scheduler)?;
+        Ok(Some(self.kept(Switch::take(path, &self.kernel_scheduler)?)))
+    }
+
+    /// Sees that a switched device is put back also in a panic.
+    pub(super) fn kept(&self, switch: Switch) -> Switch {
         if switch.recovered && !self.quiet {
             log::say("weir: put back first what a killed comparison had left switched");
         }
@@ -99,7 +116,7 @@ impl Compare {
                 log::say(&format!("weir: {error}"));
             }
         });
-        Ok(Some(switch))
+        switch
     }
 }
 
