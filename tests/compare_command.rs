@@ -1,5 +1,6 @@
 //! `weir compare --run`: a command under each of the kernel's schedulers, the device as it was
-//! afterwards, and nothing of the command left running.
+//! afterwards, and nothing of the command left running. And what else holds for block devices of
+//! the kernel.
 
 #![forbid(unsafe_code)]
 
@@ -242,6 +243,62 @@ fn users_other_than_root_are_told_so_before_anything_runs() {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("only root may switch schedulers"), "{}", ended.stderr);
     assert_eq!(device.state(), before);
+}
+
+#[test]
+fn a_job_on_a_block_device_is_deep_and_has_the_threads_that_it_asks_for() {
+    let folder = Folder::new();
+    let Some(device) = Loop::new(&folder) else { return };
+    let target = device.target();
+    let bench = |also: &[&str]| {
+        let words = ["bench", "--target", &target, "--rw", "randread", "--json"];
+        let length = ["--runtime", "300ms", "--ramp-time", "0"];
+        let ended = attempt(&folder, &[&words[..], &length, also].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        serde_json::from_str::<Value>(&ended.stdout).expect("JSON")
+    };
+    let deep = bench(&[]);
+    assert_eq!(deep["job"]["iodepth"], 32);
+    // All CPUs of the machine, and what they did for each I/O.
+    let cores = deep["cores"].as_array().expect("a list");
+    let busy = |core: &Value| {
+        core["user_s"].as_f64().expect("a time") + core["sys_s"].as_f64().expect("a time")
+    };
+    let machine: f64 = cores.iter().map(busy).sum();
+    let told = |name: &str| deep["cpu"][name].as_f64().expect("a time");
+    assert!((told("machine_s") - machine).abs() < 1e-9, "{deep}");
+    let ios = deep["ios"].as_f64().expect("a count");
+    assert!((told("machine_ns") / (machine * 1e9 / ios) - 1.0).abs() < 1e-9, "{deep}");
+    assert_eq!(bench(&["--iodepth", "2"])["job"]["iodepth"], 2);
+    assert_eq!(bench(&["--ioengine", "psync"])["job"]["iodepth"], 1);
+    let memory =
+        attempt(&folder, &["bench", "--target", "ram:1MiB", "--runtime", "200ms", "--json"]);
+    let memory: Value = serde_json::from_str(&memory.stdout).expect("JSON");
+    assert_eq!(
+        (&memory["job"]["iodepth"], &memory["cpu"]["machine_ns"]),
+        (&1.into(), &Value::Null)
+    );
+
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let clones = cpus + 3;
+    let mut command = weir(&folder);
+    command.args(["bench", "--target", &target, "--rw", "randread", "--runtime", "1d", "--quiet"]);
+    command.args(["--numjobs", &clones.to_string()]);
+    let mut running = Running::start(command);
+    let tasks = format!("/proc/{}/task", running.pid().as_raw_nonzero());
+    let named = || {
+        let listed = fs::read_dir(&tasks).into_iter().flatten().flatten();
+        let names = listed.filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok());
+        names.filter(|name| name.starts_with("bench-")).count()
+    };
+    // With fewer it would go on until the test gives up on it.
+    let began = std::time::Instant::now();
+    while named() < clones && running.is_running() && began.elapsed() < daemon::PATIENCE {
+        std::thread::yield_now();
+    }
+    assert_eq!(named(), clones);
+    running.signal(Signal::INT);
+    running.end();
 }
 
 /// In a mount namespace of its own: `$1` device, `$2` weir, `$3` folder for what it saves.

@@ -122,10 +122,15 @@ pub const OPTIONS: &[JobOption] = &[
     option("bssplit", "SIZE/PERCENT:...[,...]", "Random sizes with shares in 100", |s, v| {
         by_direction(&mut s.job.sizes, v, Sizes::split)
     }),
-    option("iodepth", "COUNT", "I/Os each clone of the job keeps under way (default 1)", |s, v| {
-        s.job.depth = whole(v, DEPTH)? as u16;
-        Ok(())
-    }),
+    option(
+        "iodepth",
+        "COUNT",
+        "I/Os each clone of the job keeps under way (default 1; from flags on a block device 32)",
+        |s, v| {
+            s.job.depth = whole(v, DEPTH)? as u16;
+            Ok(())
+        },
+    ),
     option(
         "iodepth_batch",
         "COUNT",

@@ -180,6 +180,9 @@ pub fn ground(device: &Device) -> Ground {
     }
 }
 
+/// The name of each thread that turns clients.
+const THREAD: &std::ffi::CStr = c"bench-clients";
+
 /// Runs the loads.
 ///
 /// # Errors
@@ -217,7 +220,11 @@ pub fn run(options: &Options<'_>) -> Result<Measured, String> {
             .enumerate()
             .map(|(index, plans)| {
                 let (shared, sender) = (&shared, sender.clone());
-                scope.spawn(move || worker::thread(shared, index, plans, &sender))
+                scope.spawn(move || {
+                    // It tells them apart in lists of threads; without it nothing is lost.
+                    let _ = rustix::thread::set_name(THREAD);
+                    worker::thread(shared, index, plans, &sender)
+                })
             })
             .collect();
         drop(sender);

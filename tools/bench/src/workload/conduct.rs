@@ -260,7 +260,12 @@ fn threads_asked(request: &Request<'_>, stage: &Stage) -> usize {
 
 /// Threads that the clones of a stage can use.
 fn threads_of(stage: &Stage) -> usize {
-    usable(stage.jobs.iter().map(|job| usize::from(job.clones)).sum())
+    usable(clones_of(stage))
+}
+
+/// All clones of the jobs of a stage.
+fn clones_of(stage: &Stage) -> usize {
+    stage.jobs.iter().map(|job| usize::from(job.clones)).sum()
 }
 
 fn usable(contexts: usize) -> usize {
@@ -318,6 +323,8 @@ impl Opened {
         let devices_read = devices_read(groups.as_ref(), stage, &disks);
         told_apart(request, stage, &devices, &disks)?;
         let of_kernel = devices.iter().any(|(name, target)| devices::is_of_kernel(name, target));
+        // What waits in the kernel needs no CPU of its own: there each clone has its thread.
+        let asked = if of_kernel { clones_of(stage).max(threads) } else { threads };
         let mut opened = Opened {
             names: Vec::new(),
             devices: Vec::new(),
@@ -325,7 +332,7 @@ impl Opened {
             cached: Vec::new(),
             disks,
             groups,
-            threads,
+            threads: asked,
             of_kernel,
         };
         for (number, (name, mut target)) in devices.into_iter().enumerate() {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
+use weir::Target;
+use weir_bench::workload::devices::is_of_kernel;
 use weir_bench::workload::spec::{Oltp, RunSpec, Workload};
 use weir_load::options::Section;
 use weir_load::presets::{PRESETS, Stage, stages};
@@ -16,6 +18,8 @@ use crate::values::whole;
 pub(crate) const OLTP: &str = "oltp";
 /// How long each stage of a run is by default.
 const RUNTIME: Duration = Duration::from_secs(10);
+/// I/Os under way on a block device of the kernel.
+const KERNEL_DEPTH: u16 = 32;
 /// How long it runs before that.
 const RAMP_TIME: Duration = Duration::from_secs(1);
 
@@ -111,6 +115,7 @@ impl Asked<'_> {
         for job in stages.iter_mut().flat_map(|stage| &mut stage.jobs) {
             notes.extend(self.flags.apply(job)?);
         }
+        self.deepen(&mut stages, target.as_deref());
         let jobs = || stages.iter().flat_map(|stage| &stage.jobs);
         if target.is_none() && jobs().all(|job| job.target.is_none()) && !self.flags.has("filename")
         {
@@ -136,6 +141,20 @@ impl Asked<'_> {
         let seed = first.map_or(1, |job| job.seed);
         let spec = RunSpec::of(Workload::Stages(stages));
         Ok(RunSpec { target, runtime, ramp, seed, notes, ..spec })
+    }
+
+    /// Gives a job of flags the depth of a kernel's device, where neither they nor what stands for
+    /// an engine of one I/O at a time say it: alone in its queue no I/O meets a scheduler.
+    fn deepen(&self, stages: &mut [Stage], target: Option<&str>) {
+        let says = ["iodepth", "ioengine"].iter().any(|name| self.flags.has(name));
+        let named = target.or(self.flags.value("filename")).unwrap_or_default();
+        // What is no target is refused where it is opened.
+        let parsed = Target::parse(named).or_else(|_| Target::parse(&format!("file:{named}")));
+        let is_of_kernel = parsed.is_ok_and(|parsed| is_of_kernel(named, &parsed));
+        if self.job.is_none() && !says && is_of_kernel {
+            let jobs = stages.iter_mut().flat_map(|stage| &mut stage.jobs);
+            jobs.for_each(|job| job.depth = KERNEL_DEPTH);
+        }
     }
 
     /// The stages before flags change them, and notes on them.
