@@ -20,6 +20,7 @@ mod crew;
 mod errors;
 mod extents;
 mod flushes;
+mod ioprio;
 mod job;
 mod locks;
 mod making;

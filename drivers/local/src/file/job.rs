@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use weir_bio::{Buf, Data, Flags, Op, Segment, Status};
 use weir_queue::{Done, Request, Tag};
 
+use super::ioprio;
 use super::target::Target;
 
 /// Most pieces of memory in one call: the kernel's bound, UIO_MAXIOV in readv(2).
@@ -64,6 +65,8 @@ pub(super) struct Job {
     /// The core has given the request up: no further call is made for it.
     given_up: bool,
     repeats: u16,
+    /// The priority of its transfers, as the kernel takes it.
+    pub(super) ioprio: u16,
 }
 
 /// How a call left a job.
@@ -92,6 +95,7 @@ impl Job {
             then_flush: false,
             given_up: false,
             repeats: 0,
+            ioprio: ioprio::of(request.rq().ioprio),
         };
         match request.op() {
             Op::Read => {
@@ -333,6 +337,7 @@ impl Job {
             then_flush: false,
             given_up: false,
             repeats: 0,
+            ioprio: 0,
         }
     }
 }
@@ -341,6 +346,10 @@ impl Job {
 mod tests {
     use super::super::zeroing::Zeroing;
     use super::*;
+    use std::sync::mpsc::{Sender, channel};
+    use weir_bio::{Bio, Class, IoPrio, Nanos};
+    use weir_queue::rig::Rig;
+    use weir_queue::{Batch, DriverQueue};
 
     fn target() -> Target {
         Target::nameless(1 << 20)
@@ -356,6 +365,36 @@ mod tests {
 
     fn lengths(job: &Job) -> Vec<usize> {
         job.pieces().map(|piece| piece.len as usize).collect()
+    }
+
+    /// Tells the priority of the job of the first request that it is offered, and refuses it.
+    struct Teller(Sender<u16>);
+
+    impl DriverQueue for Teller {
+        fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
+            let (_, request) = batch.peek().expect("a request");
+            let job = Job::new(request, &target(), Vec::new());
+            self.0.send(job.ioprio).expect("it is listened to");
+            batch.refuse(Status::Resource);
+        }
+
+        fn commit(&mut self, _now: Nanos) {}
+
+        fn reap(&mut self, _now: Nanos, _done: &mut Done) {}
+
+        fn in_flight(&self) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn a_job_has_the_priority_of_its_request() {
+        let (told, listener) = channel();
+        let mut rig = Rig::new(Box::new(Teller(told)), 1);
+        let mut bio = Bio::read(0, Buf::zeroed(4096));
+        bio.ioprio = IoPrio::new(Class::BestEffort, 3);
+        assert!(rig.submit(vec![bio], Nanos(1)).is_some(), "it is refused");
+        assert_eq!(listener.recv(), Ok(0x4003));
     }
 
     #[test]

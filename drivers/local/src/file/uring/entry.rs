@@ -17,7 +17,7 @@ impl Slot {
     /// The entry for the next call of this slot's job; `flags` are those of transfers.
     pub(super) fn entry(&mut self, flags: ReadWriteFlags) -> Option<squeue::Entry> {
         let job = self.job.as_mut()?;
-        let (file, at, left) = (FILE, job.at, job.left);
+        let (file, at, left, ioprio) = (FILE, job.at, job.left, job.ioprio);
         Some(match job.call {
             Call::Read => {
                 self.iovecs.clear();
@@ -27,10 +27,12 @@ impl Slot {
                     [one] => opcode::Read::new(file, one.base, one.len as u32)
                         .offset(at)
                         .rw_flags(flags)
+                        .ioprio(ioprio)
                         .build(),
                     many => opcode::Readv::new(file, many.as_ptr().cast(), many.len() as u32)
                         .offset(at)
                         .rw_flags(flags)
+                        .ioprio(ioprio)
                         .build(),
                 }
             }
@@ -45,10 +47,12 @@ impl Slot {
                     [one] => opcode::Write::new(file, one.base, one.len as u32)
                         .offset(at)
                         .rw_flags(flags)
+                        .ioprio(ioprio)
                         .build(),
                     many => opcode::Writev::new(file, many.as_ptr().cast(), many.len() as u32)
                         .offset(at)
                         .rw_flags(flags)
+                        .ioprio(ioprio)
                         .build(),
                 }
             }
@@ -66,4 +70,40 @@ impl Slot {
 fn fallocate(mode: FallocateFlags, at: u64, len: u64) -> squeue::Entry {
     let mode = (mode | FallocateFlags::KEEP_SIZE).bits() as i32;
     opcode::Fallocate::new(FILE, len).offset(at).mode(mode).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::job::Job;
+    use super::*;
+    use weir_bio::{Buf, Data};
+
+    /// Where the kernel reads the priority in an entry: `struct io_uring_sqe`, io_uring_enter(2).
+    fn ioprio_of(entry: &squeue::Entry) -> u16 {
+        const BYTES: usize = 64;
+        assert_eq!(size_of::<squeue::Entry>(), BYTES);
+        // SAFETY: an entry is the kernel's structure, 64 bytes of plain numbers, all of which are
+        // set when it is made.
+        let bytes = unsafe { *std::ptr::from_ref(entry).cast::<[u8; BYTES]>() };
+        u16::from_ne_bytes([bytes[2], bytes[3]])
+    }
+
+    #[test]
+    fn every_transfer_has_the_priority_of_its_request_and_no_other_call() {
+        let page = || Data::One(Buf::zeroed(4096));
+        for (call, pages, expected) in [
+            (Call::Read, 1, 0x4003),
+            (Call::Read, 2, 0x4003),
+            (Call::Write, 1, 0x4003),
+            (Call::WriteDurably, 2, 0x4003),
+            (Call::Flush, 0, 0),
+        ] {
+            let mut slot = Slot::new(0);
+            let mut job = Job::of(call, (0..pages).map(|_| page()).collect());
+            job.ioprio = 0x4003;
+            slot.job = Some(job);
+            let entry = slot.entry(ReadWriteFlags::empty()).expect("it has a job");
+            assert_eq!(ioprio_of(&entry), expected, "{call:?} of {pages} pages");
+        }
+    }
 }
