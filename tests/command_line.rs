@@ -286,12 +286,12 @@ fn bench_prints_exactly_the_promised_fields() {
         vec!["ios", "bytes", "iops", "bytes_per_s", "latency_ns", "queue_wait_ns", "device_ns"];
     let mut promised = figures.clone();
     promised.extend(["weir", "target", "options", "job", "seed", "duration_s", "errors", "cpu"]);
-    promised.push("groups");
+    promised.extend(["groups", "cores"]);
     promised.sort_unstable();
     assert_eq!(keys(&told), promised);
     assert_eq!((&told["target"], &told["seed"]), (&"ram:64MiB".into(), &7.into()));
     assert_eq!(told["errors"], 0);
-    assert_eq!(keys(&told["cpu"]), ["ns_per_io", "sys_s", "user_s"]);
+    assert_eq!(keys(&told["cpu"]), ["machine_s", "ns_per_io", "sys_s", "user_s"]);
     figures.extend(["name", "op"]);
     figures.sort_unstable();
     let groups = told["groups"].as_array().expect("groups");
