@@ -69,9 +69,10 @@ fn the_json_has_the_fields_it_promises() {
     let variants = answer["variants"].as_array().expect("a list");
     assert_eq!(variants.len(), 2);
     let (mut counted, mut idle) = (0, 0);
-    for (variant, options) in
-        variants.iter().zip([r#"{"queue_mode":"sq"}"#, r#"{"queue_mode":"mq","queues":"1"}"#])
-    {
+    for (variant, options) in variants.iter().zip([
+        r#"{"queue_mode":"sq"}"#,
+        r#"{"queue_mode":"mq","queues":"1","scheduler":"mq-deadline"}"#,
+    ]) {
         assert_eq!(variant["options"], json(options));
         let rounds = variant["rounds"].as_array().expect("a list");
         counted += rounds.len();

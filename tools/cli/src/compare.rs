@@ -33,7 +33,7 @@ use command::CommandFlags;
 use flags::{JobFlags, Sweep, VariantFlags, time};
 use go_on::GoesOn;
 use leaving::{Scratch, signals};
-use variants::all_differ;
+use variants::{all_differ, like_with_like};
 
 /// The target where none is given.
 const TARGET: &str = "ram:1GiB";
@@ -73,7 +73,9 @@ impl FailIf {
 /// the host disturbed is made again. Jobs that end by themselves are compared by the time that
 /// takes. OPTS are options of the target (a=b,c=d), or a whole target. For oltp --target can be
 /// given several times, as for `weir bench`, and OPTS are options of each.
-/// Without --a and --b the legacy path is compared with multi-queue. A preset, a job file or
+/// Without --a and --b the legacy path is compared with multi-queue. A variant of the other queue
+/// mode than the first one's that says no scheduler has the counterpart of the first one's: none
+/// for noop, mq-deadline for deadline, bfq for cfq. A preset, a job file or
 /// flags, as for `weir bench`, say what is run; without any, and without --target, it is oltp on
 /// ram:1GiB; what a job names as its file is the target too. --run runs a command of yours instead,
 /// and switches the kernel's scheduler of the disk below it between runs. Exit status: 0 if the
@@ -455,7 +457,7 @@ impl Compare {
         };
         let targets = self.targets();
         let with_redo = |variants: &[Variant], job: JobFlags| {
-            let redo = job.redo();
+            let (redo, variants) = (job.redo(), like_with_like(variants.to_vec()));
             let varied = variants.iter().map(|variant| match redo.is_empty() {
                 true => Ok(variant.clone()),
                 false => variant.with_redo(&targets, redo),

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use weir::Target;
+use weir::{QueueMode, Spread, Target};
 use weir_bench::compare::{Switch, Variant};
+use weir_bench::workload::devices;
+use weir_sched::{Family, find};
 
 use super::Compare;
 use super::leaving::before_a_panic;
@@ -120,6 +122,68 @@ impl Compare {
     }
 }
 
+/// Like with like: a variant of the other queue mode than the first one's gets the counterpart of
+/// the first one's scheduler, unless it says which it has. The modes' own defaults on a disk are
+/// none of each other: cfq and mq-deadline on one that turns.
+///
+/// The first one's own is what it says, or what it has when it is opened.
+pub(super) fn like_with_like(variants: Vec<Variant>) -> Vec<Variant> {
+    let in_effect = |target: &str| {
+        let mut wanted = Target::parse(target).ok()?;
+        devices::read_held(&mut wanted);
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        // What cannot be opened is refused with its reason before the first round.
+        devices::open(target, &wanted, cpus).ok().map(|opened| opened.device.scheduler())
+    };
+    paired(variants, in_effect)
+}
+
+fn paired(
+    variants: Vec<Variant>,
+    in_effect: impl Fn(&str) -> Option<&'static str>,
+) -> Vec<Variant> {
+    let Some((first, mode)) =
+        variants.first().and_then(|v| Some((v.targets.first()?, mode_of(v)?)))
+    else {
+        return variants;
+    };
+    let needs_one = |variant: &Variant| {
+        variant.kernel_scheduler.is_none()
+            && mode_of(variant).is_some_and(|own| own != mode)
+            && variant.targets.iter().all(|target| says_no_scheduler(target))
+    };
+    if !variants.iter().any(needs_one) {
+        return variants;
+    }
+    let said = Target::parse(first).ok().and_then(|target| target.config.scheduler);
+    let family = if mode == QueueMode::Sq { Family::Legacy } else { Family::Multi };
+    let name = said.or_else(|| in_effect(first).map(String::from));
+    let Some(entry) = name.and_then(|name| find(family, &name).ok()) else { return variants };
+    let other = if mode == QueueMode::Sq { Family::Multi } else { Family::Legacy };
+    // Two may share a counterpart, as kyber and mq-deadline do: then the first one has none.
+    let is_mutual = |name| find(other, name).is_ok_and(|found| found.counterpart == entry.name);
+    if !is_mutual(entry.counterpart) {
+        return variants;
+    }
+    let pair = |variant: Variant| match needs_one(&variant) {
+        true => variant.with("scheduler", entry.counterpart).unwrap_or(variant),
+        false => variant,
+    };
+    variants.into_iter().map(pair).collect()
+}
+
+/// The queue mode of a variant, where its target says all of it: boot parameters may say another.
+fn mode_of(variant: &Variant) -> Option<QueueMode> {
+    let target = Target::parse(variant.targets.first()?).ok()?;
+    let is_plain = target.cmdline == weir::Cmdline::default();
+    let has_schedulers = target.config.spread == Spread::Submitter;
+    (is_plain && has_schedulers).then_some(target.config.mode)
+}
+
+fn says_no_scheduler(target: &str) -> bool {
+    Target::parse(target).is_ok_and(|target| target.config.scheduler.is_none())
+}
+
 /// That no two variants come to the same.
 pub(super) fn all_differ(variants: &[Variant]) -> Result<(), String> {
     for (position, a) in variants.iter().enumerate() {
@@ -133,4 +197,50 @@ pub(super) fn all_differ(variants: &[Variant]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedulers(first: &str, options: &[&str]) -> Vec<String> {
+        let target = [String::from("null:1MiB")];
+        let variant = |options: &&str| Variant::new("x", &target, options).expect("a variant");
+        let first = find(Family::Legacy, first).or(find(Family::Multi, first)).expect("one");
+        let made = paired(options.iter().map(variant).collect(), |_| Some(first.name));
+        let own = |variant: &Variant| {
+            let target = Target::parse(&variant.targets[0]).expect("a target");
+            assert_eq!(
+                variant.options.get("scheduler").is_some(),
+                target.config.scheduler.is_some()
+            );
+            target.config.scheduler.unwrap_or_default()
+        };
+        made.iter().map(own).collect()
+    }
+
+    #[test]
+    fn a_variant_of_the_other_mode_has_the_counterpart_of_the_first_one_s_scheduler() {
+        let modes = ["queue_mode=sq", "queue_mode=mq"];
+        for (legacy, multi) in [("noop", "none"), ("deadline", "mq-deadline"), ("cfq", "bfq")] {
+            assert_eq!(schedulers(legacy, &modes), ["", multi]);
+            assert_eq!(schedulers(multi, &[modes[1], modes[0]]), ["", legacy]);
+            let said = format!("queue_mode=sq,scheduler={legacy}");
+            assert_eq!(schedulers("noop", &[&said, modes[1], modes[0]]), [legacy, multi, ""]);
+        }
+        // On the multi-queue path deadline is another name of mq-deadline.
+        let said = ["scheduler=deadline", "queue_mode=sq"];
+        assert_eq!(schedulers("none", &said), ["deadline", "deadline"]);
+    }
+
+    #[test]
+    fn what_says_its_scheduler_or_has_the_same_mode_or_no_counterpart_is_left_alone() {
+        let said = ["queue_mode=sq", "scheduler=kyber", "nomerges=2"];
+        assert_eq!(schedulers("cfq", &said), ["", "kyber", "bfq"]);
+        assert_eq!(schedulers("cfq", &["queue_mode=sq", "queue_mode=sq,nomerges=2"]), ["", ""]);
+        assert_eq!(schedulers("none", &["scheduler=kyber", "queue_mode=sq"]), ["kyber", ""]);
+        let boot = "queue_mode=sq,kernel_cmdline=\"elevator=noop\"";
+        assert_eq!(schedulers("none", &["", boot]), ["", ""]);
+        assert_eq!(schedulers("cfq", &["queue_mode=sq", "spread=round-robin"]), ["", ""]);
+    }
 }
