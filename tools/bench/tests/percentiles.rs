@@ -118,7 +118,8 @@ fn percentiles_of_fios_own_latencies_fall_into_fios_own_buckets() {
             ("99.900000", ours.p999, [999, 1000]),
         ] {
             let exact = latencies[(part * IOS).div_ceil(whole) as usize - 1];
-            let near = exact..=exact + exact / 128;
+            // Of one bucket of weir's, wherever in it they all are.
+            let near = exact - exact / 128..=exact + exact / 128;
             assert!(near.contains(&ns), "{rw}, {name}: {ns} ns instead of {exact}");
             let their = theirs["percentile"][name].as_u64().expect("a percentile");
             assert_eq!(middle(ns), their, "{rw}, {name}: {ns} ns lie in another bucket");
