@@ -15,7 +15,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// That of a job; `None` where it is always open.
     pub(crate) fn of(job: &Job) -> Option<Gate> {
-        let Batching { submit, complete, low } = job.batching;
+        let Batching { submit, complete, low, .. } = job.batching;
         let depth = u64::from(job.depth);
         let ended = |count: u16| depth.saturating_sub(u64::from(count.max(1)));
         let low = if low == 0 { depth } else { u64::from(low) };

@@ -160,6 +160,15 @@ pub const OPTIONS: &[JobOption] = &[
         pace::depth_low,
     )
     .flag("iodepth-low"),
+    bare(
+        "collect",
+        "Whether I/Os wait for up to 24 us to be begun together on a target that ends them faster \
+         than a thread hands over (default 1)",
+        |s, v| {
+            s.job.batching.at_once = !yes(v)?;
+            Ok(())
+        },
+    ),
     option(
         "numjobs",
         "COUNT",

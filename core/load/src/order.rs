@@ -26,12 +26,21 @@ pub struct Batching {
     pub complete: u16,
     /// Nor before so few are left under way.
     pub low: u16,
+    /// Each is begun as soon as it can be, whatever that costs.
+    pub at_once: bool,
 }
 
 impl Batching {
-    /// Whether it is left to the engine.
+    /// Whether nothing is said of how many are begun together.
     #[must_use]
     pub fn is_open(self) -> bool {
+        let at_once = Batching::default().at_once;
+        Batching { at_once, ..self } == Batching::default()
+    }
+
+    /// Whether that is left to the engine.
+    #[must_use]
+    pub fn may_collect(self) -> bool {
         self == Batching::default()
     }
 }

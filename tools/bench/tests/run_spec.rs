@@ -123,8 +123,8 @@ fn order() -> impl Strategy<Value = Job> {
     let thinking = (0..=MONTH, any::<u32>(), 0..=MONTH, any::<bool>());
     let thinking =
         thinking.prop_map(|(ns, ios, io_ns, from_issue)| Thinking { ns, ios, io_ns, from_issue });
-    let batching = (any::<u16>(), any::<u16>(), any::<u16>())
-        .prop_map(|(submit, complete, low)| Batching { submit, complete, low });
+    let batching = (any::<u16>(), any::<u16>(), any::<u16>(), any::<bool>())
+        .prop_map(|(submit, complete, low, at_once)| Batching { submit, complete, low, at_once });
     let strides = (any::<u64>(), any::<u64>(), any::<u64>())
         .prop_map(|(bytes, range, skip)| Strides { bytes, range, skip });
     let places = (any::<bool>(), of(any::<u64>()), any::<i64>(), of(strides));

@@ -316,7 +316,7 @@ pub(crate) fn stream_plan(
         buffers: [(bytes.max(1), count), (bytes.max(1), 0)],
         uniform,
         depth: job.depth_in_use(),
-        batched: !job.batching.is_open(),
+        batched: !job.batching.may_collect(),
         // Neighbours that are handed over together become one request, end together and are made
         // together again: a depth of four would be one of one. fio hands over each by itself
         // (`iodepth_batch`, 1). Write-back of a page cache does come in company.

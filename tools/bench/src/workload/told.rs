@@ -73,10 +73,16 @@ pub(crate) fn job_json(job: &Job, device: &Device) -> Value {
     told
 }
 
+/// Whether its I/Os may wait for others to be begun with, where the target is fast: those that are
+/// due at times of their own never do.
+pub(crate) fn collects(job: &Job) -> bool {
+    job.depth_in_use() > 1 && job.rate == [0; 3] && job.batching.may_collect()
+}
+
 /// When a job's I/Os begin, and in which order, where that is said.
 fn tell_pace(job: &Job, told: &mut Value) {
     let Thinking { ns, ios, io_ns, from_issue } = job.thinking;
-    let Batching { submit, complete, low } = job.batching;
+    let Batching { submit, complete, low, .. } = job.batching;
     for (name, value) in [
         ("thinktime_ns", ns),
         ("thinktime_blocks", u64::from(ios)),
@@ -90,6 +96,9 @@ fn tell_pace(job: &Job, told: &mut Value) {
         if value > 0 {
             told[name] = value.into();
         }
+    }
+    if job.depth_in_use() > 1 {
+        told["collect"] = collects(job).into();
     }
     if job.step != 0 {
         told["rw_step"] = job.step.into();
