@@ -34,6 +34,12 @@ impl Pacer {
         *self.next.get_or_insert(now)
     }
 
+    /// The same, of one that was asked for.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Nanos> {
+        self.next
+    }
+
     /// It has been begun.
     pub fn taken(&mut self) {
         let gap = match self.arrival {

@@ -88,6 +88,8 @@ struct Shape {
 
 /// The token of a flush.
 const FLUSH: u16 = u16::MAX;
+/// How far apart the seeds of arrivals are: the golden ratio, as for all seeds of a family.
+const OF_DIRECTION: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Stream {
     /// Clone number `clone` of a job on such a target.
@@ -132,11 +134,26 @@ impl Stream {
         !self.shape.pauses.are_none() || self.is_paced()
     }
 
-    /// When the last I/O that is no flush was due, if the I/Os under way have held it up since: its
-    /// user has waited from then on. `None` for an I/O that the caller began late.
+    /// When the last I/O that is no flush was due, if its user has waited from then on: because the
+    /// I/Os under way have held it up, or because it came due after `awake_since`, while its thread
+    /// was at work for others. `None` for an I/O whose thread slept until it was due: the time that
+    /// a CPU takes to wake is in no latency.
     #[must_use]
-    pub fn held_up_since(&self) -> Option<Nanos> {
-        self.shape.due.filter(|due| *due < self.shape.freed_at)
+    pub fn late_since(&self, awake_since: Nanos) -> Option<Nanos> {
+        let Shape { due, freed_at, .. } = *self.shape;
+        due.filter(|due| *due < freed_at || *due > awake_since)
+    }
+
+    /// The I/Os of a rate that were due before `until` and not begun: since when each of them has
+    /// waited, and its direction. They are not begun any more.
+    pub fn take_overdue(&mut self, until: Nanos, overdue: &mut impl FnMut(usize, Nanos)) {
+        for (direction, pacer) in self.shape.pacers.iter_mut().enumerate() {
+            let Some(pacer) = pacer else { continue };
+            while let Some(due) = pacer.next_due().filter(|due| *due < until) {
+                overdue(direction, due);
+                pacer.taken();
+            }
+        }
     }
 
     /// Its last I/O was not taken before now, and until then it was not asked again.
@@ -281,7 +298,12 @@ impl Shape {
             walks: [Walk::new(job.step); 3],
             step: job.step,
             stride: job.strides.map(Stride::new),
-            pacers: job.rate.map(|rate| (rate > 0).then(|| Pacer::new(rate, job.arrival, seed))),
+            pacers: [0, 1, 2].map(|direction: usize| {
+                let rate = job.rate[direction];
+                // Reads and writes at one rate that came at the same times would come in pairs.
+                let seed = seed.wrapping_add((direction as u64).wrapping_mul(OF_DIRECTION));
+                (rate > 0).then(|| Pacer::new(rate, job.arrival, seed))
+            }),
             due: None,
             freed_at: Nanos::ZERO,
             blocked: false,
@@ -568,6 +590,7 @@ impl Workload for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Arrival;
     use crate::job::Verify;
     use crate::order::Thinking;
     use crate::quantity::Amount;
@@ -603,21 +626,80 @@ mod tests {
         let job = Job { direction: Direction::Read, rate: [1000; 3], depth: 1, ..job() };
         let mut stream = Stream::new(&job, GROUND, 0).expect("a job");
         const MS: u64 = 1_000_000;
+        // Its thread sleeps whenever it has nothing to do.
+        let late = |stream: &Stream, now: u64| stream.late_since(Nanos(now)).map(|due| due.0);
         io(&mut stream, 0);
-        assert_eq!(stream.held_up_since(), None);
+        assert_eq!(late(&stream, 0), None);
         // Begun 10 us late, which is no fault of the target, and stalled until 5 ms.
         let Ask::Io(stalled) = stream.ask(Nanos(MS + 10_000)) else { panic!("it is due") };
-        assert_eq!(stream.held_up_since(), None);
+        assert_eq!(late(&stream, MS + 10_000), None);
         assert_eq!(stream.ask(Nanos(3 * MS)), Ask::Blocked);
         stream.ended(stalled.token, true, Nanos(5 * MS));
         let held: Vec<_> = (0..4)
             .map(|_| {
                 io(&mut stream, 5 * MS);
-                stream.held_up_since().map(|due| due.0)
+                late(&stream, 5 * MS)
             })
             .collect();
         assert_eq!(held, [Some(2 * MS), Some(3 * MS), Some(4 * MS), None]);
         assert_eq!(stream.ask(Nanos(5 * MS)), Ask::Wait(Nanos(6 * MS)));
+    }
+
+    #[test]
+    fn what_comes_due_while_its_thread_is_at_work_is_late_from_then_on() {
+        let job = Job { direction: Direction::Read, rate: [1000; 3], depth: 8, ..job() };
+        let mut stream = Stream::new(&job, GROUND, 0).expect("a job");
+        const MS: u64 = 1_000_000;
+        io(&mut stream, 0);
+        // Awake since 0.5 ms, and busy with other I/O until 1.2 ms.
+        io(&mut stream, MS + 200_000);
+        assert_eq!(stream.late_since(Nanos(MS / 2)), Some(Nanos(MS)));
+        // Asleep until then.
+        assert_eq!(stream.late_since(Nanos(MS + 200_000)), None);
+        assert_eq!(stream.late_since(Nanos(MS)), None, "it woke at that very time");
+    }
+
+    #[test]
+    fn what_was_due_and_not_begun_when_the_time_is_up_has_waited_since() {
+        let rate = [1000, 500, 0];
+        let job = Job { direction: Direction::Mixed, rate, depth: 1, ..job() };
+        let mut stream = Stream::new(&job, GROUND, 0).expect("a job");
+        const MS: u64 = 1_000_000;
+        assert!(matches!(stream.ask(Nanos(0)), Ask::Io(_)), "it is due");
+        assert_eq!(stream.ask(Nanos(MS)), Ask::Blocked);
+        let mut waited = Vec::new();
+        stream.take_overdue(Nanos(4 * MS), &mut |direction, due| waited.push((direction, due.0)));
+        let of = |direction| waited.iter().filter(move |w| w.0 == direction).map(|w| w.1 / MS);
+        // One of them was begun at 0; a direction that was never looked at has nothing due.
+        let (reads, writes): (Vec<_>, Vec<_>) = (of(0).collect(), of(1).collect());
+        let known =
+            [(vec![1, 2, 3], vec![]), (vec![1, 2, 3], vec![0, 2]), (vec![0, 1, 2, 3], vec![2])];
+        assert!(known.contains(&(reads.clone(), writes.clone())), "{reads:?} {writes:?}");
+        let mut again = 0;
+        stream.take_overdue(Nanos(4 * MS), &mut |_, _| again += 1);
+        assert_eq!(again, 0, "they are taken once");
+    }
+
+    #[test]
+    fn reads_and_writes_of_one_rate_come_at_times_of_their_own() {
+        let (arrival, direction) = (Arrival::Poisson, Direction::Mixed);
+        let job = Job { direction, rate: [1000; 3], arrival, depth: 64, ..job() };
+        let mut stream = Stream::new(&job, GROUND, 0).expect("a job");
+        let mut dues = [Vec::new(), Vec::new()];
+        let mut now = Nanos(0);
+        while dues.iter().any(|of| of.len() < 50) {
+            match stream.ask(now) {
+                Ask::Io(io) => {
+                    let due = stream.shape.due.expect("it has a rate");
+                    dues[usize::from(io.group)].push(due);
+                    stream.ended(io.token, true, now);
+                }
+                Ask::Wait(until) => now = until,
+                other => panic!("{other:?}"),
+            }
+        }
+        let both = dues[0].iter().filter(|due| dues[1].contains(due)).count();
+        assert!(both <= 1, "{both} of 50 reads came with a write, the first may");
     }
 
     #[test]

@@ -166,6 +166,8 @@ pub(crate) struct Client {
     /// Reading back what it has written, which is not measured.
     pub(crate) reading_back: bool,
     pub(crate) failed: Option<Failed>,
+    /// Since when its thread has not slept.
+    pub(crate) awake_since: Nanos,
 }
 
 impl Client {
@@ -206,6 +208,7 @@ impl Client {
             last: Nanos::ZERO,
             reading_back: false,
             failed: None,
+            awake_since: Nanos(u64::MAX),
         }
     }
 
@@ -333,17 +336,17 @@ impl Client {
         let mut bio = Bio::new(io.op, io.sector, io.sectors, data);
         bio.flags = io.flags;
         bio.ioprio = io.ioprio;
-        let held_up_since = match &self.work {
-            Work::Stream(stream) if self.paced => stream.held_up_since(),
+        let late_since = match &self.work {
+            Work::Stream(stream) if self.paced => stream.late_since(self.awake_since),
             Work::Stream(_) | Work::Oltp(_) => None,
         };
-        let asked_at = held_up_since.unwrap_or(now);
+        let asked_at = late_since.unwrap_or(now);
         let Io { sector, token, group: kind, .. } = *io;
         bio.cookie = self.note(Begun { asked_at, accepted_at: now, sector, token, kind });
         let seat = self.seat + usize::from(io.context);
         if self.begins_anew {
             self.live += 1;
-            self.made.push((seat, bio, held_up_since.is_some()));
+            self.made.push((seat, bio, late_since.is_some()));
         } else {
             self.submit(seat, bio, seats, now);
         }

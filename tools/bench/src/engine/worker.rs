@@ -168,6 +168,8 @@ pub(crate) struct Worker<'a, S> {
     turns_anew: bool,
     /// The next end of the measured time that it has not seen pass.
     edge: Option<Nanos>,
+    /// When it last woke.
+    awake_since: Nanos,
     /// Whether its clients have done all that is measured.
     measured: bool,
 }
@@ -267,6 +269,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             told: String::new(),
             told_failure: false,
             edge: None,
+            awake_since: Nanos::ZERO,
             measured: false,
         })
     }
@@ -279,6 +282,7 @@ impl<'a, S: Seat> Worker<'a, S> {
         }
         // One that reads back has no time limit any more.
         let limits: Vec<_> = self.clients.iter().map(|client| client.until).collect();
+        self.awake_since = Clock.now();
         self.run(window);
         let ends = self.clients.iter().zip(limits).map(|(client, limit)| {
             let end = match (client.ended_by_work, limit) {
@@ -377,7 +381,7 @@ impl<'a, S: Seat> Worker<'a, S> {
         if self.next_due.is_some_and(|due| due <= now) {
             self.ask_due(now);
         }
-        let Worker { clients, seats, home, asked, is_asked, next_due, .. } = self;
+        let Worker { clients, seats, home, asked, is_asked, next_due, awake_since, .. } = self;
         let mut again = 0;
         for place in 0..asked.len() {
             let number = asked[place];
@@ -387,6 +391,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             }
             if client.is_hungry() {
                 let mut now = now;
+                client.awake_since = *awake_since;
                 while client.feed(seats, now, || Clock.now()) {
                     // An I/O that a device answers at once has taken time, which is not the next
                     // one's.
@@ -522,11 +527,13 @@ impl<'a, S: Seat> Worker<'a, S> {
             let late = lanes_at.filter(|at| !soon(at));
             alarm.set(late.into_iter().chain(due_at).min(), now);
             waiter.wait(lanes_at.filter(soon).map(|at| at.since(Clock.now())));
-            alarm.silence(Clock.now());
+            self.awake_since = Clock.now();
+            alarm.silence(self.awake_since);
             self.home.awake();
             return;
         }
         let woken = self.poll(wake_at);
+        self.awake_since = Clock.now();
         self.home.awake();
         if woken {
             self.wake.clear();
