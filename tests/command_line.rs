@@ -284,6 +284,7 @@ fn bench_prints_exactly_the_promised_fields() {
     let told = json(&folder, &[&words[..], &more[..]].concat());
     let mut figures =
         vec!["ios", "bytes", "iops", "bytes_per_s", "latency_ns", "queue_wait_ns", "device_ns"];
+    figures.push("unfinished");
     let mut promised = figures.clone();
     promised.extend(["weir", "target", "options", "job", "seed", "duration_s", "errors", "cpu"]);
     promised.extend(["groups", "cores"]);

@@ -155,6 +155,21 @@ pub struct Figures {
     /// looked for the answer; on a disk in memory it copied the bytes of other I/Os meanwhile.
     #[serde(deserialize_with = "or_nothing")]
     pub device_ns: LatencyNs,
+    /// What had not ended when the time was up; nothing in older documents.
+    pub unfinished: Unfinished,
+}
+
+/// I/Os that were under way, or due, when the measured time was up. Their latency is known to be
+/// larger than their age, and counts as that.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unfinished {
+    /// How many there were.
+    pub ios: u64,
+    /// The age of the oldest, nanoseconds.
+    pub oldest_ns: u64,
+    /// The figures of the latency that are lower bounds for that: `mean`, `p99`, `max` and so on.
+    pub at_least: Vec<String>,
 }
 
 /// Latencies, nanoseconds.
@@ -242,7 +257,7 @@ impl Group {
 
 impl Serialize for Group {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Figures { ios, bytes, iops, bytes_per_s, latency_ns, .. } = &self.figures;
+        let Figures { ios, bytes, iops, bytes_per_s, latency_ns, unfinished, .. } = &self.figures;
         let part = |part| (!self.is_whole()).then_some(part);
         let mut fields = to.serialize_map(None)?;
         fields.serialize_entry("name", &self.name)?;
@@ -254,6 +269,7 @@ impl Serialize for Group {
         fields.serialize_entry("latency_ns", latency_ns)?;
         fields.serialize_entry("queue_wait_ns", &part(&self.figures.queue_wait_ns))?;
         fields.serialize_entry("device_ns", &part(&self.figures.device_ns))?;
+        fields.serialize_entry("unfinished", unfinished)?;
         fields.end()
     }
 }

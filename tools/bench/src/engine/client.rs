@@ -168,6 +168,9 @@ pub(crate) struct Client {
     pub(crate) failed: Option<Failed>,
     /// Since when its thread has not slept.
     pub(crate) awake_since: Nanos,
+    /// The I/Os that had begun, or were due, and had not ended when its time was up: their kind,
+    /// and how long they had taken by then.
+    pub(crate) unfinished: Vec<(u8, u64)>,
 }
 
 impl Client {
@@ -209,6 +212,7 @@ impl Client {
             reading_back: false,
             failed: None,
             awake_since: Nanos(u64::MAX),
+            unfinished: Vec::new(),
         }
     }
 
@@ -406,6 +410,8 @@ impl Client {
             let total_ns = now.since(asked_at);
             let took = Took { total_ns, wait_ns, device_ns, is_whole: false };
             tally.count(kind, sectors, took);
+        } else if ok {
+            self.passed_over(kind, asked_at, now);
         }
         if self.checks && ok && op == Op::Read {
             self.check(token, &data, tally);
@@ -416,6 +422,14 @@ impl Client {
         match &mut self.work {
             Work::Stream(stream) => stream.ended(token, ok, now),
             Work::Oltp(instance) => instance.ended(token, ok, now),
+        }
+    }
+
+    /// One that ended outside the measured time: behind its end it was under way when that came.
+    #[cold]
+    fn passed_over(&mut self, kind: u8, asked_at: Nanos, now: Nanos) {
+        if let Some(until) = self.until.filter(|until| *until <= now && asked_at < *until) {
+            self.unfinished.push((kind, until.since(asked_at)));
         }
     }
 
@@ -499,12 +513,15 @@ impl Client {
     }
 
     /// Begins nothing new.
-    pub(crate) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self, now: Nanos) {
         if std::mem::replace(&mut self.stopped, true) {
             return;
         }
         self.done = true;
         self.due = None;
+        if !self.reading_back {
+            self.note_overdue(now);
+        }
         match &mut self.work {
             Work::Stream(stream) => stream.stop(),
             Work::Oltp(instance) => instance.stop(),
@@ -517,6 +534,21 @@ impl Client {
                 Work::Stream(stream) => stream.ended(token, false, Nanos::ZERO),
                 Work::Oltp(instance) => instance.ended(token, false, Nanos::ZERO),
             }
+        }
+    }
+
+    /// What was due, or had begun and was not taken by the device, when the time was up.
+    fn note_overdue(&mut self, now: Nanos) {
+        let until = self.until.map_or(now, |until| until.min(now));
+        let Client { work, begun, held, unfinished, .. } = self;
+        for (_, bio) in &*held {
+            let Begun { asked_at, kind, .. } = begun[bio.cookie as usize];
+            unfinished.push((kind, until.since(asked_at)));
+        }
+        if let Work::Stream(stream) = work {
+            stream.take_overdue(until, &mut |direction, due| {
+                unfinished.push((direction as u8, until.since(due)));
+            });
         }
     }
 

@@ -2,6 +2,7 @@
 //! to the next. Nothing here is shared; the rows of all threads are added at the end.
 
 use weir_bio::{Nanos, SECTOR};
+use weir_load::Times;
 use weir_load::times::Row;
 
 /// Length of an interval of the time series.
@@ -55,6 +56,8 @@ struct Streak {
 #[derive(Debug)]
 pub struct Tally {
     rows: Vec<Option<Box<Row>>>,
+    /// By row: how long the I/Os had taken that had not ended when the time was up.
+    unfinished: Vec<Option<Box<Times>>>,
     slots: Vec<Slot>,
     slot_end: Nanos,
     /// I/Os that failed, and blocks that were not what they should be.
@@ -76,6 +79,7 @@ impl Tally {
     pub fn new(is_io: Vec<bool>, from: Nanos) -> Tally {
         Tally {
             rows: vec![None; is_io.len()],
+            unfinished: vec![None; is_io.len()],
             slots: vec![Slot::default()],
             slot_end: from + INTERVAL_NS,
             errors: 0,
@@ -137,9 +141,23 @@ impl Tally {
         self.streak = Streak::default();
     }
 
+    /// Counts the I/Os that the client whose first row is `base` had not ended when its time was
+    /// up: kind and age of each.
+    pub fn leave(&mut self, base: usize, unfinished: Vec<(u8, u64)>) {
+        for (kind, ns) in unfinished {
+            let index = base + usize::from(kind) % KINDS;
+            self.unfinished[index].get_or_insert_default().record(ns, 1);
+        }
+    }
+
     /// Adds those of another thread.
     pub fn add(&mut self, other: &Tally) {
         for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
+            if let Some(theirs) = theirs {
+                mine.get_or_insert_default().add(theirs);
+            }
+        }
+        for (mine, theirs) in self.unfinished.iter_mut().zip(&other.unfinished) {
             if let Some(theirs) = theirs {
                 mine.get_or_insert_default().add(theirs);
             }
@@ -163,6 +181,22 @@ impl Tally {
         self.rows[index].as_deref()
     }
 
+    /// How long those of a row had taken that had not ended when the time was up, if there are any.
+    #[must_use]
+    pub fn unfinished(&self, index: usize) -> Option<&Times> {
+        self.unfinished[index].as_deref()
+    }
+
+    /// The same of all rows that are I/O.
+    #[must_use]
+    pub fn all_unfinished(&self) -> Times {
+        let mut all = Times::default();
+        for (times, is_io) in self.unfinished.iter().zip(&self.is_io) {
+            times.iter().filter(|_| *is_io).for_each(|times| all.add(times));
+        }
+        all
+    }
+
     /// The time series, one slot for each [`INTERVAL_NS`].
     #[must_use]
     pub fn series(&self) -> &[Slot] {
@@ -183,7 +217,6 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_load::Times;
 
     #[test]
     fn streaks_come_to_the_same_as_single_ios() {

@@ -284,6 +284,9 @@ impl<'a, S: Seat> Worker<'a, S> {
         let limits: Vec<_> = self.clients.iter().map(|client| client.until).collect();
         self.awake_since = Clock.now();
         self.run(window);
+        for client in &mut self.clients {
+            self.tally.leave(client.row, std::mem::take(&mut client.unfinished));
+        }
         let ends = self.clients.iter().zip(limits).map(|(client, limit)| {
             let end = match (client.ended_by_work, limit) {
                 (true, limit) => End::Work(limit.map_or(client.last, |at| at.min(client.last))),
@@ -373,10 +376,11 @@ impl<'a, S: Seat> Worker<'a, S> {
     #[inline]
     fn feed(&mut self, now: Nanos) {
         if self.shared.stop.load(Ordering::Acquire) {
-            self.clients.iter_mut().filter(|client| !client.reading_back).for_each(Client::stop);
+            let measured = self.clients.iter_mut().filter(|client| !client.reading_back);
+            measured.for_each(|client| client.stop(now));
         }
         if self.shared.abandon.load(Ordering::Relaxed) {
-            self.clients.iter_mut().for_each(Client::stop);
+            self.clients.iter_mut().for_each(|client| client.stop(now));
         }
         if self.next_due.is_some_and(|due| due <= now) {
             self.ask_due(now);
@@ -387,7 +391,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             let number = asked[place];
             let client = &mut clients[number];
             if client.until.is_some_and(|until| until <= now) {
-                client.stop();
+                client.stop(now);
             }
             if client.is_hungry() {
                 let mut now = now;
@@ -471,7 +475,7 @@ impl<'a, S: Seat> Worker<'a, S> {
         let (mut finished, mut begun) = (true, false);
         for client in &mut self.clients {
             if client.until.is_some_and(|until| until <= now) {
-                client.stop();
+                client.stop(now);
             }
         }
         self.has_measured();
@@ -511,7 +515,7 @@ impl<'a, S: Seat> Worker<'a, S> {
         let wake_at = lanes_at.into_iter().chain(due_at).min();
         if wake_at.is_some_and(|at| at <= now) {
             let over = |client: &&mut Client| client.until.is_some_and(|until| until <= now);
-            self.clients.iter_mut().filter(over).for_each(Client::stop);
+            self.clients.iter_mut().filter(over).for_each(|client| client.stop(now));
             return;
         }
         let is_stopped = || {

@@ -8,6 +8,7 @@ use weir_trace::document::{Bench, Core, Cpu, Figures, Group, LatencyNs, Transact
 
 use crate::cpu::{CpuTime, CpuUse};
 use crate::engine::run::{self, Measured};
+use crate::results::censored;
 use weir_load::times::{Row, Times};
 
 /// The times of a row as documents have them.
@@ -27,15 +28,22 @@ pub fn latency(of: &Times) -> LatencyNs {
 /// The figures of a row, over so long.
 #[must_use]
 pub fn figures(row: &Row, time: Duration) -> Figures {
+    figures_with(row, &Times::default(), time)
+}
+
+/// The same, with the ages of those that had not ended when the time was up.
+fn figures_with(row: &Row, open: &Times, time: Duration) -> Figures {
+    let (latency_ns, unfinished) = censored::latency(&row.total, open);
     let seconds = time.as_secs_f64().max(1e-9);
     Figures {
         ios: row.ios,
         bytes: row.bytes,
         iops: row.ios as f64 / seconds,
         bytes_per_s: row.bytes as f64 / seconds,
-        latency_ns: latency(&row.total),
+        latency_ns,
         queue_wait_ns: latency(&row.wait),
         device_ns: latency(&row.device),
+        unfinished,
     }
 }
 
@@ -61,11 +69,12 @@ pub struct About {
 #[must_use]
 pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
     let time: Duration = measured.iter().map(|(_, part)| part.wall).sum();
-    let mut all = Row::default();
+    let (mut all, mut open) = (Row::default(), Times::default());
     let (mut cpu, mut errors) = (CpuTime::default(), 0);
     let mut groups = Vec::new();
     for (name, part) in measured {
         all.add(&part.tally.all());
+        open.add(&part.tally.all_unfinished());
         cpu.user += part.cpu.user;
         cpu.system += part.cpu.system;
         errors += part.tally.errors;
@@ -96,7 +105,7 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
         duration_s: time.as_secs_f64(),
         makespan_ns: finished.then_some(time.as_nanos() as u64),
         errors,
-        figures: figures(&all, time),
+        figures: figures_with(&all, &open, time),
         cpu: Cpu {
             user_s: cpu.user.as_secs_f64(),
             sys_s: cpu.system.as_secs_f64(),
@@ -226,6 +235,9 @@ fn footer(bench: &Bench, cores: &[Core], text: &mut String) -> std::fmt::Result 
              and all else that ran are in this alone"
         )?;
     }
+    for told in unfinished(bench) {
+        writeln!(text, "{told}")?;
+    }
     for Core { cpu, user_s, sys_s, idle_s, steal_s } in cores {
         let all = user_s + sys_s + idle_s + steal_s;
         if all > 0.0 {
@@ -241,13 +253,33 @@ fn footer(bench: &Bench, cores: &[Core], text: &mut String) -> std::fmt::Result 
     Ok(())
 }
 
+/// Which latencies are known to be larger than they are told, a sentence for each group.
+#[must_use]
+pub fn unfinished(bench: &Bench) -> Vec<String> {
+    let of = |group: &Group| {
+        let at_least = &group.figures.unfinished.at_least;
+        let first = at_least.iter().find(|name| name.starts_with('p'))?;
+        let Group { name, op, .. } = group;
+        let first = first.replace("p999", "p99.9");
+        Some(format!(
+            "{name}: latencies of {op} from {first} on are lower bounds: that many were under way \
+             or due, and for longer, when the time was up"
+        ))
+    };
+    bench.groups.iter().filter_map(of).collect()
+}
+
 fn groups_of(part: Option<&str>, measured: &Measured) -> Vec<Group> {
     let mut groups = Vec::new();
     for run::Group { name, op, row, ended_after, .. } in &measured.groups {
-        let Some(row) = measured.tally.row(*row) else { continue };
+        let (ended, open) = (measured.tally.row(*row), measured.tally.unfinished(*row));
+        if ended.is_none() && open.is_none() {
+            continue;
+        }
+        let (ended, open) = (ended.cloned().unwrap_or_default(), open.cloned().unwrap_or_default());
         let (name, op) = (part.unwrap_or(name).to_owned(), String::from(*op));
         let time = ended_after.unwrap_or(measured.wall);
-        groups.push(Group { name, op, figures: figures(row, time) });
+        groups.push(Group { name, op, figures: figures_with(&ended, &open, time) });
     }
     groups
 }
