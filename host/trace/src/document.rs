@@ -5,6 +5,7 @@
 //! of a run that broke off can be read, and an unknown field is passed over.
 
 mod command;
+mod latency;
 mod sim;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 pub use command::{CommandRun, DeviceUse, Figure};
+pub use latency::{LatencyNs, Unfinished};
 pub use sim::{SimChecked, SimDocument, SimKind, SimRaw, SimRow, SimTimes};
 
 /// A saved result of any kind; its field `kind` says which.
@@ -157,39 +159,6 @@ pub struct Figures {
     pub device_ns: LatencyNs,
     /// What had not ended when the time was up; nothing in older documents.
     pub unfinished: Unfinished,
-}
-
-/// I/Os that were under way, or due, when the measured time was up. Their latency is known to be
-/// larger than their age, and counts as that.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Unfinished {
-    /// How many there were.
-    pub ios: u64,
-    /// The age of the oldest, nanoseconds.
-    pub oldest_ns: u64,
-    /// The figures of the latency that are lower bounds for that: `mean`, `p99`, `max` and so on.
-    pub at_least: Vec<String>,
-}
-
-/// Latencies, nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LatencyNs {
-    /// Mean.
-    pub mean: f64,
-    /// Half are at most this.
-    pub p50: u64,
-    /// 90 %.
-    pub p90: u64,
-    /// 95 %.
-    pub p95: u64,
-    /// 99 %.
-    pub p99: u64,
-    /// 99.9 %.
-    pub p999: u64,
-    /// The largest.
-    pub max: u64,
 }
 
 /// CPU time.
