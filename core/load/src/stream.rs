@@ -147,11 +147,15 @@ impl Stream {
     /// The I/Os of a rate that were due before `until` and not begun: since when each of them has
     /// waited, and its direction. They are not begun any more.
     pub fn take_overdue(&mut self, until: Nanos, overdue: &mut impl FnMut(usize, Nanos)) {
-        for (direction, pacer) in self.shape.pacers.iter_mut().enumerate() {
+        let Stream { left, shape, .. } = self;
+        for (direction, pacer) in shape.pacers.iter_mut().enumerate() {
             let Some(pacer) = pacer else { continue };
-            while let Some(due) = pacer.next_due().filter(|due| *due < until) {
+            while let Some(due) = pacer.next_due().filter(|due| *due < until && *left > 0) {
                 overdue(direction, due);
                 pacer.taken();
+                if shape.counted {
+                    *left = left.saturating_sub(shape.sizes[direction].least());
+                }
             }
         }
     }
@@ -678,6 +682,13 @@ mod tests {
         let mut again = 0;
         stream.take_overdue(Nanos(4 * MS), &mut |_, _| again += 1);
         assert_eq!(again, 0, "they are taken once");
+        // No more than the job has left to do.
+        let direction = Direction::Read;
+        let job = Job { time_based: false, size: Some(Amount::Bytes(3 * 4096)), direction, ..job };
+        let mut stream = Stream::new(&job, GROUND, 0).expect("a job");
+        assert!(matches!(stream.ask(Nanos(0)), Ask::Io(_)), "it is due");
+        stream.take_overdue(Nanos(9 * MS), &mut |_, _| again += 1);
+        assert_eq!(again, 2, "two of three");
     }
 
     #[test]

@@ -130,6 +130,8 @@ pub struct Bench {
     /// Transactions, for a job that has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transactions: Option<Transactions>,
+    /// What was written of the target before it was measured, a sentence each.
+    pub prepared: Vec<String>,
     /// Blocks that held what they should, for jobs that verify; those read back at the end are
     /// among them, and are no I/Os of the figures.
     #[serde(skip_serializing_if = "Option::is_none")]

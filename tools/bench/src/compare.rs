@@ -202,7 +202,11 @@ impl Plan<'_> {
         let Earlier { runs, control } = self.earlier.clone();
         let earlier = rounds::Taken { runs, control, ..rounds::Taken::default() };
         let taken = rounds::run(&order, earlier, &mut host);
-        let environment = environment(&taken, self.seed);
+        let mut environment = environment(&taken, self.seed);
+        if let Work::Program(program) = self.work {
+            let between = variant::between_runs(self.variants, program.spec.prepare);
+            environment.other.insert(String::from("between_runs"), Value::from(between));
+        }
         let described: Vec<(String, Value)> =
             self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();
         let compare = summary::summary(&described, &taken.runs, environment, self.judging);
@@ -271,6 +275,15 @@ fn ends_in_time(time: Option<Duration>, elapsed: Duration, rounds: u32) -> bool 
     elapsed + each <= time.unwrap_or(USUAL_TIME.max(each * USUAL_ROUNDS))
 }
 
+/// The seed of a run of this variant: that of its round, unless a server would have in its caches
+/// what the run before came to.
+fn own_seed(variants: &[Variant], variant: usize, of_round: u64) -> u64 {
+    match variants[variant].is_served() {
+        true => weir_bio::Prng::new(of_round.wrapping_add(variant as u64)).next(),
+        false => of_round,
+    }
+}
+
 /// This machine, with children that run.
 struct Machine<'a> {
     plan: &'a Plan<'a>,
@@ -318,6 +331,7 @@ impl Stage for Machine<'_> {
 
     fn run(&mut self, variant: usize, round: u32, seed: u64) -> Result<BenchDocument, Stop> {
         let variants = self.plan.variants;
+        let seed = own_seed(variants, variant, seed);
         let variant = &variants[variant];
         let Variant { name, kernel_scheduler, .. } = variant;
         let planned = self.planned();

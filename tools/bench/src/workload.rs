@@ -4,6 +4,8 @@
 //! stage; [`devices`] knows which targets are one device; [`check`] looks after a crash for the
 //! commits that a run had acknowledged, and `content` before a run for what others keep there.
 //! `files` makes targets of the names of files, and `told` is how documents tell of jobs.
+//! `memory` keeps disks in memory from stage to stage, [`prepare`] writes targets before they are
+//! measured, and `patience` knows for what a run is too short.
 
 pub mod check;
 pub mod conduct;
@@ -12,5 +14,8 @@ pub mod devices;
 pub(crate) mod files;
 pub(crate) mod groups;
 pub mod mark;
+mod memory;
+mod patience;
+pub mod prepare;
 pub mod spec;
 pub(crate) mod told;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
-use weir_bench::workload::spec::{Oltp, RAMP_TIME, RUNTIME, RunSpec, Workload};
+use weir_bench::workload::spec::{Oltp, Prepare, RAMP_TIME, RUNTIME, RunSpec, Workload};
 use weir_bio::{Class, IoPrio};
 use weir_load::presets::Stage;
 use weir_load::{
@@ -182,17 +182,20 @@ fn spec() -> impl Strategy<Value = RunSpec> {
     let ramp = time(*RAMP_TIME.start(), *RAMP_TIME.end());
     let texts = || vec(any::<String>(), 0..3);
     let (seed, destroy) = (any::<u64>(), any::<bool>());
-    let told = (texts(), texts());
+    let prepare =
+        prop::sample::select(vec![Prepare::Auto, Prepare::No, Prepare::Fill, Prepare::Memory]);
+    let told = (prepare, texts(), texts());
     let all = (workload(), of(any::<String>()), runtime, ramp, seed, destroy, told);
-    all.prop_map(|(workload, target, runtime, ramp, seed, destroy, (notes, command))| RunSpec {
+    all.prop_map(|(workload, target, runtime, ramp, seed, destroy, told)| RunSpec {
         target: target.filter(|_| matches!(workload, Workload::Stages(_))),
         workload,
         runtime,
         ramp,
         seed,
         destroy,
-        notes,
-        command,
+        prepare: told.0,
+        notes: told.1,
+        command: told.2,
     })
 }
 

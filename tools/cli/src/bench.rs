@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use weir_access::save;
 use weir_bench::engine::run::Progress;
 use weir_bench::results::{document, outcome, tables};
 use weir_bench::workload::check::{self, Checked, Lost};
 use weir_bench::workload::conduct::{Conducted, Request, conduct};
-use weir_bench::workload::spec::RunSpec;
+use weir_bench::workload::spec::{Prepare, RunSpec};
 use weir_trace::document::BenchDocument;
 
 pub(crate) use self::asked::{Asked, OLTP, OltpFlags};
@@ -71,6 +72,10 @@ struct Workload {
     /// job of weir has written.
     #[arg(long)]
     destroy: bool,
+    /// Write the target first: auto what is weir's own, memory and the holes of files that weir has
+    /// made; fill all that the jobs touch; no nothing.
+    #[arg(long, value_name = "WHAT", default_value = "auto", value_parser = prepare())]
+    prepare: Prepare,
     /// Keep the figures, histograms and time series in this file.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -127,6 +132,7 @@ impl Workload {
         let spec = RunSpec {
             command: std::env::args().map(|word| weir::target::shown(&word)).collect(),
             destroy: self.destroy,
+            prepare: self.prepare,
             ..spec
         };
         let outputs = Outputs { commits: commits.as_ref(), quiet: self.quiet };
@@ -234,7 +240,9 @@ fn carry_out(
     let conducted = conduct(&request)?;
     told.end();
     let document = document::document(&conducted, &request.spec.command, started);
-    let notices = told.notices.take();
+    let mut notices = told.notices.take();
+    let bench = &conducted.bench;
+    notices.extend(bench.prepared.iter().cloned().chain(outcome::unfinished(bench)));
     Ok(Done { conducted, document: BenchDocument { notices, ..document } })
 }
 
@@ -308,6 +316,15 @@ impl CommitFlags {
         let given = [("commits", self.commits.is_some()), ("check", self.check)];
         given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
     }
+}
+
+/// Takes whether targets are written first.
+pub(crate) fn prepare() -> impl TypedValueParser<Value = Prepare> {
+    PossibleValuesParser::new(["auto", "no", "fill"]).map(|word| match word.as_str() {
+        "no" => Prepare::No,
+        "fill" => Prepare::Fill,
+        _ => Prepare::Auto,
+    })
 }
 
 /// The messages of a run, on standard error.

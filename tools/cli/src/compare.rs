@@ -5,6 +5,7 @@ mod flags;
 mod go_on;
 mod leaving;
 mod output;
+mod preparing;
 mod simulated;
 mod variants;
 
@@ -21,10 +22,10 @@ use weir_bench::compare::{
     Compared, Earlier, Length, Plan, Program, Switch, Variant, Work, kernel, summary,
 };
 use weir_bench::workload::devices;
-use weir_bench::workload::spec::RunSpec;
+use weir_bench::workload::spec::{Prepare, RunSpec};
 use weir_trace::document::{self, CompareDocument, Comparison, Document, Point, SweepDocument};
 
-use crate::bench::Window;
+use crate::bench::{self, Window};
 use crate::log;
 use crate::output::{print, print_line};
 use crate::values::{RAMP_TIME, RUNTIME, whole};
@@ -106,7 +107,7 @@ pub(crate) struct Compare {
     #[arg(
         long,
         value_name = "SCENE|FILE.toml",
-        conflicts_with_all = ["target", "kernel_scheduler", "destroy", "run"]
+        conflicts_with_all = ["target", "kernel_scheduler", "destroy", "prepare", "run"]
     )]
     sim: Option<String>,
     /// A setting of what is simulated.
@@ -177,6 +178,10 @@ pub(crate) struct Compare {
     /// job of weir has written.
     #[arg(long)]
     destroy: bool,
+    /// Write the target before the first round: auto what is weir's own, memory and the holes of
+    /// files that weir has made; fill all that the job touches; no nothing.
+    #[arg(long, value_name = "WHAT", default_value = "auto", value_parser = bench::prepare())]
+    prepare: Prepare,
     /// Let a variant be the same as another, to see what noise does.
     #[arg(long)]
     same: bool,
@@ -231,12 +236,14 @@ impl Compare {
         let variants = self.variants()?;
         let points = self.points(&variants)?;
         let specs = points.iter().map(|(_, variants, job)| self.spec(job, &variants[0], seed));
-        let specs = specs.collect::<Result<Vec<RunSpec>, Failure>>()?;
+        let mut specs = specs.collect::<Result<Vec<RunSpec>, Failure>>()?;
         self.check_metric(&specs)?;
         let changes = specs.iter().any(RunSpec::changes);
         try_to_open(points.iter().flat_map(|(_, variants, _)| variants), changes)?;
         self.outputs().try_for_each(output::probe)?;
         let stop = signals()?;
+        let variants_of = points.iter().map(|(_, variants, _)| &variants[..]);
+        preparing::before_all(&mut specs, variants_of, &stop)?;
         let switch = self.switch(&variants)?;
         let folder = Scratch::new()?;
         let mut done = Vec::new();
@@ -295,7 +302,8 @@ impl Compare {
         let ends = of(self.runtime, None)?.ends_by_itself();
         let (runtime, ramp) = if ends { (None, Duration::ZERO) } else { (Some(RUN), RAMP) };
         let spec = of(self.runtime.or(runtime), Some(self.ramp_time.unwrap_or(ramp)))?;
-        Ok(RunSpec { command: self.command(seed), destroy: self.destroy, ..spec })
+        let (destroy, prepare) = (self.destroy, self.prepare);
+        Ok(RunSpec { command: self.command(seed), destroy, prepare, ..spec })
     }
 
     /// One comparison, with its progress; what it is called goes into its document.

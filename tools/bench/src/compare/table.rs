@@ -7,6 +7,7 @@ use weir_trace::document::{Compare, Comparison, Estimate, Inference, Run, Varian
 use weir_trace::metric::{METRICS, Metric};
 
 use super::summary::{by_primary, differs, is_decided, unsettled};
+use super::variant::in_effect;
 
 /// The tables of a comparison, and what is to be known about it.
 #[must_use]
@@ -31,7 +32,8 @@ fn pair(text: &mut String, compare: &Compare, a: &Variant, b: &Variant) {
     for variant in [a, b] {
         let (name, count) = (&variant.name, variant.rounds.len());
         let options = options(&variant.options);
-        line(text, format_args!("{name}: {options} ({count} rounds)"));
+        let effect = in_effect(variant).map(|effect| format!("{effect}; ")).unwrap_or_default();
+        line(text, format_args!("{name}: {options} ({effect}{count} rounds)"));
     }
     let ratio = format!("{} / {}", b.name, a.name);
     let mut rows = vec![[
@@ -162,6 +164,14 @@ pub fn answer(compare: &Compare) -> String {
         let change = found.ratio.zip(found.ci99).map(|known| format!(": {}", changed(known)));
         let (of, change) = (of(found), change.unwrap_or_default());
         line(&mut text, format_args!("{}. {of}{change}", found.verdict));
+    }
+    let effects = compare
+        .variants
+        .iter()
+        .filter_map(|variant| Some(format!("{}: {}", variant.name, in_effect(variant)?)));
+    let effects = effects.collect::<Vec<_>>().join("; ");
+    if !effects.is_empty() {
+        line(&mut text, format_args!("{effects}"));
     }
     for found in by_primary(compare) {
         let second = found.second_run.and_then(|known| Some((known.mean, known.ci99?)));

@@ -1,11 +1,12 @@
 //! A variant: options of the target, a target of its own, or the kernel's scheduler.
 
 use serde_json::{Map, Value};
-use weir::Target;
 use weir::target::split_at_commas;
+use weir::{Identity, Target};
 
-use crate::workload::devices::Devices;
+use crate::workload::devices::{Devices, leaves};
 use crate::workload::groups::Groups;
+use crate::workload::spec::Prepare;
 
 /// One of the things compared.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +121,24 @@ impl Variant {
         said(options).or_else(|| said(&named(behind?)))
     }
 
+    /// Whether any of its disks is a server's, which keeps what it has read from run to run.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        let is_server =
+            |identity: &Identity| matches!(identity, Identity::Remote(..) | Identity::Socket(..));
+        self.places().iter().any(|(_, identity)| is_server(identity))
+    }
+
+    /// Where its bytes are: each place with the name of its target.
+    fn places(&self) -> Vec<(String, Identity)> {
+        let of = |target: &String| match Target::parse(target) {
+            Ok(parsed) => leaves(&weir::target::shown(target), &parsed),
+            Err(_) => Vec::new(),
+        };
+        let leaves = self.targets.iter().chain(&self.redo).flat_map(of);
+        leaves.map(|(name, leaf)| (name, leaf.backing.identity())).collect()
+    }
+
     /// Whether another variant comes to the same.
     #[must_use]
     pub fn is_like(&self, other: &Variant) -> bool {
@@ -127,6 +146,44 @@ impl Variant {
         let meant = |variant: &Variant| variant.targets.iter().map(target).collect::<Vec<_>>();
         self.kernel_scheduler == other.kernel_scheduler && meant(self) == meant(other)
     }
+}
+
+/// What is done so that no run of a round finds in a cache what the one before it has read, a
+/// sentence for each kind of disk that there is.
+pub(super) fn between_runs(variants: &[Variant], prepare: Prepare) -> Vec<&'static str> {
+    let mut said = Vec::new();
+    for (_, identity) in variants.iter().flat_map(Variant::places) {
+        let sentence = match identity {
+            Identity::Own => "memory: each run has its own",
+            Identity::Block(_) | Identity::File(..) | Identity::Missing(_) => match prepare {
+                Prepare::No => "files and block devices: the page cache stays as it is",
+                _ => "files and block devices: the page cache is dropped before each run",
+            },
+            Identity::Remote(..) | Identity::Socket(..) => {
+                "disks of servers: each run of a round has a seed of its own"
+            }
+        };
+        if !said.contains(&sentence) {
+            said.push(sentence);
+        }
+    }
+    said
+}
+
+/// What has taken effect of the options of a variant, as its runs tell: the queue mode, the
+/// scheduler, how many queues, and of how many requests. None of the kernel's own schedulers, which
+/// stand behind those of the runs.
+#[must_use]
+pub fn in_effect(variant: &weir_trace::document::Variant) -> Option<String> {
+    let options = &variant.rounds.first()?.options;
+    if variant.options.get("kernel_scheduler").is_some() {
+        return None;
+    }
+    let text = |name: &str| options.get(name).and_then(Value::as_str);
+    let number = |name: &str| options.get(name).and_then(Value::as_u64);
+    let (queues, requests) = (number("queues")?, number("nr_requests")?);
+    let queues = if queues == 1 { String::from("1 queue") } else { format!("{queues} queues") };
+    Some(format!("{} with {}, {queues} of {requests}", text("queue_mode")?, text("scheduler")?))
 }
 
 /// Whether this begins with the kind of a target, and not with the name of an option.
@@ -246,6 +303,37 @@ mod tests {
         assert!(plain.with("nr_requests", "8").is_ok());
         let bfq = Variant { kernel_scheduler: Some(String::from("bfq")), ..plain };
         assert!(bfq.with("scheduler", "kyber").is_err_and(|e| e.contains("scheduler=none")));
+    }
+
+    #[test]
+    fn what_is_done_between_runs_is_told_for_each_kind_of_disk() {
+        let all = ["ram:1M", "file:Cargo.toml", "nbd+unix:/x?sda", "file:missing,size=1M"];
+        let all = all.map(|target| of("x", target, "").expect("a variant"));
+        assert_eq!(all.each_ref().map(Variant::is_served), [false, false, true, false]);
+        let said = between_runs(&all, Prepare::Auto);
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert!(said[1].contains("is dropped") && said[2].contains("seed"), "{said:?}");
+        assert!(between_runs(&all, Prepare::No)[1].contains("stays as it is"));
+        // Of stacked disks those below count.
+        let stacked = of("x", r"striped:64KiB:ram\:1M+nbd\:h\:1", "").expect("a variant");
+        assert!(stacked.is_served());
+    }
+
+    #[test]
+    fn what_has_taken_effect_is_what_the_runs_tell() {
+        let options = serde_json::json!({
+            "queue_mode": "sq", "scheduler": "cfq", "queues": 1, "nr_requests": 128,
+        });
+        let options = options.as_object().cloned().expect("an object");
+        let bench = weir_trace::document::Bench { options, ..Default::default() };
+        let mut told = weir_trace::document::Variant { rounds: vec![bench], ..Default::default() };
+        assert_eq!(in_effect(&told).as_deref(), Some("sq with cfq, 1 queue of 128"));
+        told.rounds[0].options.insert(String::from("queues"), Value::from(2));
+        assert_eq!(in_effect(&told).as_deref(), Some("sq with cfq, 2 queues of 128"));
+        told.options = serde_json::json!({ "kernel_scheduler": "bfq" });
+        assert_eq!(in_effect(&told), None);
+        told = Default::default();
+        assert_eq!(in_effect(&told), None, "no round counts");
     }
 
     #[test]

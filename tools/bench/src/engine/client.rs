@@ -710,6 +710,57 @@ mod tests {
         assert!(!client.feed(&mut seats, early, || panic!("nothing was made up")));
     }
 
+    /// The answer to an I/O that was handed in.
+    fn answer(bio: Bio) -> Completion {
+        let Bio { cookie, op, sectors, data, .. } = bio;
+        let status = weir::Status::Ok;
+        Completion { cookie, status, op, sectors, data, wait_ns: 0, device_ns: 0 }
+    }
+
+    #[test]
+    fn an_io_that_comes_due_while_its_thread_is_at_work_has_waited_since() {
+        for (awake_since, asked_at) in
+            [(MS + 5, 2 * MS), (2 * MS, 2 * MS + 70), (3 * MS, 2 * MS + 70)]
+        {
+            let (mut client, mut seats) = (client(&paced(1000, 4, 4)), [Keeps::default()]);
+            while client.feed(&mut seats, Nanos(MS), || Nanos(MS)) {}
+            client.awake_since = Nanos(awake_since);
+            while client.feed(&mut seats, Nanos(2 * MS + 60), || Nanos(2 * MS + 70)) {}
+            let (_, bio) = seats[0].0.last().expect("it was due");
+            let begun = client.begun[bio.cookie as usize].asked_at;
+            assert_eq!(
+                (seats[0].0.len(), begun),
+                (2, Nanos(asked_at)),
+                "awake since {awake_since}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_under_way_or_due_when_the_time_is_up_is_kept_with_its_age() {
+        let mut tally = Tally::new(ROW.to_vec(), Nanos::ZERO);
+        let (mut client, mut seats) = (client(&paced(1000, 8, 2)), [Keeps::default()]);
+        client.until = Some(Nanos(4 * MS + MS / 2));
+        for now in [MS, 2 * MS, 3 * MS] {
+            while client.feed(&mut seats, Nanos(now), || Nanos(now)) {}
+        }
+        let mut handed_in = seats[0].0.drain(..).map(|(_, bio)| bio);
+        let [first, second] = [handed_in.next(), handed_in.next()].map(|bio| bio.expect("two"));
+        client.take(answer(first), 0, &mut tally, true, Nanos(4 * MS));
+        assert_eq!(client.unfinished, [], "it ended in time");
+        client.stop(Nanos(6 * MS));
+        client.stop(Nanos(7 * MS));
+        client.take(answer(second), 0, &mut tally, false, Nanos(8 * MS));
+        // Two were due and could not begin, then one that had begun at 2 ms.
+        assert_eq!(client.unfinished, [(0, 3 * MS / 2), (0, MS / 2), (0, 5 * MS / 2)]);
+        tally.settle();
+        tally.leave(0, std::mem::take(&mut client.unfinished));
+        let kept = tally.unfinished(0).expect("three reads");
+        assert_eq!((kept.count(), kept.max_ns()), (3, 5 * MS / 2));
+        assert_eq!(tally.all_unfinished().count(), 3);
+        assert!(tally.unfinished(1).is_none() && tally.row(0).is_some_and(|row| row.ios == 1));
+    }
+
     #[test]
     fn what_making_up_an_io_after_thinking_takes_is_no_time_of_the_device() {
         let thinking = Thinking { ns: MS, ..Thinking::default() };

@@ -235,7 +235,7 @@ fn footer(bench: &Bench, cores: &[Core], text: &mut String) -> std::fmt::Result 
              and all else that ran are in this alone"
         )?;
     }
-    for told in unfinished(bench) {
+    for told in bench.prepared.iter().chain(&unfinished(bench)) {
         writeln!(text, "{told}")?;
     }
     for Core { cpu, user_s, sys_s, idle_s, steal_s } in cores {

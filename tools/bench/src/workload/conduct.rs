@@ -18,8 +18,10 @@ use crate::workload::content;
 use crate::workload::devices::{self, Devices};
 use crate::workload::files::Files;
 use crate::workload::groups::{self, Groups, UNIT_BYTES};
-use crate::workload::spec::{Oltp, RunSpec, Workload};
+use crate::workload::memory::Memory;
+use crate::workload::spec::{Oltp, Prepare, RunSpec, Workload};
 use crate::workload::told::{device_json, job_json};
+use crate::workload::{patience, prepare};
 
 /// A bench to conduct.
 pub struct Request<'a> {
@@ -61,8 +63,10 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
     if !request.spec.destroy {
         content::refuse(&written(&request.spec, &stages, &files)?)?;
     }
+    let (spec, interrupted) = (&request.spec, request.interrupted);
+    let before = prepare::persistent(&prepare::Asked { spec, interrupted, tell: request.notice })?;
     let (mut measured, mut failure, mut about) = (Vec::new(), None, None);
-    let mut memory = Memory::of(&stages);
+    let mut memory = Memory::of(&stages, before);
     let count = u32::try_from(stages.len()).unwrap_or(1);
     for stage in &stages {
         if !measured.is_empty() && request.interrupted.load(Ordering::Acquire) {
@@ -90,7 +94,7 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
         }
     }
     let about = about.ok_or("there is nothing to run")?;
-    let bench = outcome(about, &measured);
+    let bench = Bench { prepared: memory.prepared, ..outcome(about, &measured) };
     Ok(Conducted { bench, measured, failure })
 }
 
@@ -216,33 +220,6 @@ fn go_through_cache(jobs: &[&Job], name: &str, target: &mut Target) -> Result<()
     }
 }
 
-/// Disks in memory, which stages without names share: the later ones find there what those before
-/// them have left. A named one is a measurement of its own.
-struct Memory {
-    kept: Vec<(String, Device, Vec<Device>)>,
-    /// Threads of the largest stage, if there is anything to keep.
-    threads: Option<usize>,
-}
-
-impl Memory {
-    fn of(stages: &[Stage]) -> Memory {
-        let keeps = stages.len() > 1 && stages.iter().all(|stage| stage.name.is_none());
-        let threads = keeps.then(|| stages.iter().map(threads_of).max()).flatten();
-        Memory { kept: Vec::new(), threads }
-    }
-
-    fn find(&self, name: &str) -> Option<(Device, Vec<Device>)> {
-        let found = self.kept.iter().find(|(known, ..)| known == name);
-        found.map(|(_, device, below)| (device.clone(), below.clone()))
-    }
-
-    fn keep(&mut self, name: &str, target: &Target, device: &Device, below: &[Device]) {
-        if self.threads.is_some() && devices::is_memory(target) {
-            self.kept.push((String::from(name), device.clone(), below.to_vec()));
-        }
-    }
-}
-
 /// The devices that a stage reads from.
 fn devices_read(groups: Option<&Groups>, stage: &Stage, disks: &[usize]) -> Vec<usize> {
     let jobs = stage.jobs.iter().zip(disks);
@@ -259,7 +236,7 @@ fn threads_asked(request: &Request<'_>, stage: &Stage) -> usize {
 }
 
 /// Threads that the clones of a stage can use.
-fn threads_of(stage: &Stage) -> usize {
+pub(super) fn threads_of(stage: &Stage) -> usize {
     usable(clones_of(stage))
 }
 
@@ -353,6 +330,13 @@ impl Opened {
             let homes = memory.threads.unwrap_or(threads);
             let made = devices::open_number(number, &name, &target, homes)?;
             made.notices.iter().for_each(|notice| (request.notice)(notice));
+            let below: Vec<Device> = made.below().into_iter().collect();
+            let asking = (&request.spec, request.interrupted);
+            let done = prepare::memory(asking, (&name, &target), (&made.device, &below), &jobs)?;
+            done.into_iter().for_each(|done| memory.note_prepared(done));
+            if request.spec.prepare == Prepare::Memory {
+                prepare::forget_cache(&target);
+            }
             let barriers = made.device.config().barriers;
             // No disk is asked for what is in the page cache, whatever stands there.
             let asked = !cached && devices_read.contains(&number);
@@ -360,7 +344,6 @@ impl Opened {
                 holes(name, leaf.backing.as_ref()).iter().for_each(|told| (request.notice)(told));
             }
             tell_forgetful(request, &name, &target, barriers)?;
-            let below: Vec<Device> = made.below().into_iter().collect();
             memory.keep(&name, &target, &made.device, &below);
             opened.below.extend(below);
             opened.devices.push(made.device);
@@ -395,6 +378,7 @@ impl Opened {
         if runtime.is_none() && stage.jobs.is_empty() {
             return Err(String::from("oltp needs a runtime"));
         }
+        self.tell_unseen(request, stage, runtime);
         run::run(&run::Options {
             loads: &loads,
             devices: grounds.devices.iter().collect(),
@@ -408,6 +392,21 @@ impl Opened {
             heading: &heading,
             progress: request.progress,
         })
+    }
+
+    /// Says for which deadlines of its schedulers the stage is too short.
+    fn tell_unseen(&self, request: &Request<'_>, stage: &Stage, runtime: Option<Duration>) {
+        let of_jobs = || stage.jobs.iter().filter_map(|job| job.runtime_ns).max();
+        let Some(window) = runtime.or_else(|| of_jobs().map(Duration::from_nanos)) else { return };
+        for (number, (name, device)) in self.names.iter().zip(&self.devices).enumerate() {
+            let own = stage.jobs.iter().zip(&self.disks).filter(|(_, disk)| **disk == number);
+            let own: Vec<&Job> = own.map(|(job, _)| job).collect();
+            let does = [0, 1].map(|direction| {
+                stage.jobs.is_empty() || own.iter().any(|job| job.directions().contains(&direction))
+            });
+            let told = patience::unseen(name, device, does, window);
+            told.iter().for_each(|told| (request.notice)(told));
+        }
     }
 
     fn streams(&self, stage: &Stage) -> Vec<Load> {
@@ -818,7 +817,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("weir-cached-{}", std::process::id()));
         std::fs::write(&path, vec![1; 4 << 20]).expect("a file");
         let (running, told) = (AtomicBool::new(false), std::cell::RefCell::new(Vec::new()));
-        let notice = |notice: &str| told.borrow_mut().push(String::from(notice));
+        // What such a short run does not see of a scheduler is told as well.
+        let is_of_target = |notice: &str| !notice.contains("are measured");
+        let notice = |notice: &str| {
+            told.borrow_mut().extend(is_of_target(notice).then(|| String::from(notice)));
+        };
         let page_cache = |target: &str| {
             let stages = weir_load::presets::stages("hdparm").expect("a preset");
             let mut request = request(Workload::Stages(stages), &running);

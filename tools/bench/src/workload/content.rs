@@ -27,7 +27,7 @@ pub(crate) fn refuse(devices: &[(String, Target)]) -> Result<(), String> {
         if !matches!(leaf.backing.identity(), Identity::Block(_) | Identity::File(..)) {
             continue;
         }
-        if let Some(held) = held(number, &name, leaf)? {
+        if let Some(held) = look_at(number, &name, leaf)?.held {
             return Err(format!(
                 "{name} holds {held}, and this job would write over it: --destroy allows that"
             ));
@@ -36,7 +36,23 @@ pub(crate) fn refuse(devices: &[(String, Target)]) -> Result<(), String> {
     Ok(())
 }
 
-fn held(number: usize, name: &str, mut leaf: Target) -> Result<Option<String>, String> {
+/// The ends of a target, as they were found.
+pub(crate) struct Found {
+    /// What others keep there, if they do.
+    pub(crate) held: Option<String>,
+    /// Whether a job of weir has written there.
+    pub(crate) is_marked: bool,
+}
+
+/// Looks at a file or a block device.
+///
+/// # Errors
+/// One that cannot be looked at.
+pub(crate) fn look(name: &str, target: &Target) -> Result<Found, String> {
+    look_at(0, name, target.clone())
+}
+
+fn look_at(number: usize, name: &str, mut leaf: Target) -> Result<Found, String> {
     // A disk that is mounted can be looked at, and a look leaves no file longer than it was.
     leaf.config.read_only = true;
     let disk = open_known(number, name, &leaf)?;
@@ -54,7 +70,13 @@ fn held(number: usize, name: &str, mut leaf: Target) -> Result<Option<String>, S
     let head_end = size.min(END);
     let tail_start = (size.saturating_sub(END) / block * block).max(head_end);
     let ends = Ends { head: read(0, head_end)?, tail: read(tail_start, size)?, tail_start, size };
-    Ok(ends.held())
+    let is_marked = [&ends.head, &ends.tail].into_iter().any(|end| has_mark(end));
+    Ok(Found { held: ends.held(), is_marked })
+}
+
+/// Whether a load has written any of these sectors.
+fn has_mark(bytes: &[u8]) -> bool {
+    bytes.chunks(SECTOR as usize).any(is_marked)
 }
 
 /// The ends of a disk.

@@ -31,10 +31,27 @@ pub struct RunSpec {
     pub seed: u64,
     /// Whether it may write over what others keep on its targets.
     pub destroy: bool,
+    /// Whether its targets are written before it.
+    pub prepare: Prepare,
     /// Notes on the jobs as they were read, a sentence each.
     pub notes: Vec<String>,
     /// The command line that asked for it, for the saved document.
     pub command: Vec<String>,
+}
+
+/// Whether targets are written before they are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Prepare {
+    /// What is weir's own to write is: memory, and the holes of files that weir has made.
+    #[default]
+    Auto,
+    /// Nothing is.
+    No,
+    /// All that the jobs touch is, whatever it holds.
+    Fill,
+    /// Memory alone: all else was prepared before the first of several runs.
+    Memory,
 }
 
 /// The workload asked for.
@@ -107,8 +124,8 @@ impl RunSpec {
     pub fn of(workload: Workload) -> RunSpec {
         let (notes, command) = (Vec::new(), Vec::new());
         let (target, runtime, ramp) = (None, None, Duration::ZERO);
-        let (seed, destroy) = (1, false);
-        RunSpec { workload, target, runtime, ramp, seed, destroy, notes, command }
+        let (seed, destroy, prepare) = (1, false, Prepare::Auto);
+        RunSpec { workload, target, runtime, ramp, seed, destroy, prepare, notes, command }
     }
 
     /// Whether anything is written or trimmed.

@@ -32,7 +32,7 @@ pub(super) struct CommandFlags {
         long,
         value_name = "COMMAND",
         requires_all = ["device", "kernel_scheduler"],
-        conflicts_with_all = ["target", "sweep", "destroy", "runtime", "ramp_time"]
+        conflicts_with_all = ["target", "sweep", "destroy", "prepare", "runtime", "ramp_time"]
     )]
     pub(super) run: Option<String>,
     /// Compare what it prints: the first group of the last match of this pattern, or the group

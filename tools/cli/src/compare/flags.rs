@@ -76,6 +76,7 @@ impl FromArgMatches for VariantFlags {
 const OWN: &[&str] = &[
     "target",
     "destroy",
+    "prepare",
     "runtime",
     "ramp_time",
     "randseed",

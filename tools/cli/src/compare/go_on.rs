@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use clap::{Args, FromArgMatches};
 use weir_bench::compare::Earlier;
 use weir_bench::results::document::environment;
+use weir_bench::workload::spec::Prepare;
 use weir_trace::document::{CompareDocument, Document, Environment};
 
 use super::Compare;
@@ -48,6 +49,8 @@ impl Compare {
             fail_if: self.fail_if.or(before.fail_if),
             // What was there may have been written over then, and what is there now is not that.
             destroy: self.destroy,
+            // What was to be filled was, before its first round.
+            prepare: if before.prepare == Prepare::Fill { Prepare::Auto } else { before.prepare },
             save: self.save,
             report: self.report,
             markdown: self.markdown,
