@@ -101,6 +101,8 @@ pub enum Length {
 /// longer.
 pub const USUAL_TIME: Duration = Duration::from_secs(120);
 const USUAL_ROUNDS: u32 = 10;
+/// The field of the environment that says whose CPU time is in no figure.
+const UNCOUNTED: &str = "cpu_not_counted";
 
 /// What was made before.
 #[derive(Clone, Debug, Default)]
@@ -206,6 +208,8 @@ impl Plan<'_> {
         if let Work::Program(program) = self.work {
             let between = variant::between_runs(self.variants, program.spec.prepare);
             environment.other.insert(String::from("between_runs"), Value::from(between));
+            let uncounted = variant::cpu_not_counted(self.variants);
+            environment.other.insert(String::from(UNCOUNTED), Value::from(uncounted));
         }
         let described: Vec<(String, Value)> =
             self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();
@@ -247,7 +251,11 @@ pub fn notices(document: &CompareDocument) -> Vec<String> {
     for (_, variants) in &mut told {
         variants.sort_unstable();
     }
-    told.iter().map(|(notice, variants)| format!("{}: {notice}", variants.join(", "))).collect()
+    let of_runs =
+        told.iter().map(|(notice, variants)| format!("{}: {notice}", variants.join(", ")));
+    let uncounted = document.compare.environment.other.get(UNCOUNTED).and_then(Value::as_array);
+    let uncounted = uncounted.into_iter().flatten().filter_map(Value::as_str).map(String::from);
+    of_runs.chain(uncounted).collect()
 }
 
 fn environment(taken: &rounds::Taken, seed: u64) -> CompareEnvironment {

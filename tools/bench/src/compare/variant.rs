@@ -170,6 +170,19 @@ pub(super) fn between_runs(variants: &[Variant], prepare: Prepare) -> Vec<&'stat
     said
 }
 
+/// Whose CPU time is in no run's: a run counts its own process alone.
+pub(super) fn cpu_not_counted(variants: &[Variant]) -> Vec<&'static str> {
+    let places = || variants.iter().flat_map(Variant::places);
+    let is_served = variants.iter().any(Variant::is_served);
+    let is_local = places().any(|(_, identity)| {
+        matches!(identity, Identity::Block(_) | Identity::File(..) | Identity::Missing(_))
+    });
+    let server = "CPU per I/O is without what servers on the other side take";
+    let kernel = "CPU per I/O is without what threads of the kernel and interrupts take";
+    let told = [(is_served, server), (is_local || is_served, kernel)];
+    told.into_iter().filter(|(is_so, _)| *is_so).map(|(_, sentence)| sentence).collect()
+}
+
 /// What has taken effect of the options of a variant, as its runs tell: the queue mode, the
 /// scheduler, how many queues, and of how many requests. None of the kernel's own schedulers, which
 /// stand behind those of the runs.
@@ -314,6 +327,8 @@ mod tests {
         assert_eq!(said.len(), 3, "{said:?}");
         assert!(said[1].contains("is dropped") && said[2].contains("seed"), "{said:?}");
         assert!(between_runs(&all, Prepare::No)[1].contains("stays as it is"));
+        let uncounted = all.each_ref().map(|one| cpu_not_counted(std::slice::from_ref(one)).len());
+        assert_eq!(uncounted, [0, 1, 2, 1]);
         // Of stacked disks those below count.
         let stacked = of("x", r"striped:64KiB:ram\:1M+nbd\:h\:1", "").expect("a variant");
         assert!(stacked.is_served());
