@@ -409,7 +409,7 @@ fn a_difference_is_an_answer_and_a_failure_only_where_it_is_asked_to_be() {
         let (ended, is_undecided) = fails(&[also, &by_latency].concat());
         assert!(ended.code == Some(code) || is_undecided, "{also:?}: {ended:?}");
         let first = ended.stdout.lines().next().unwrap_or_default();
-        let says = first.starts_with("b is slower. latency, mean, b against a: ");
+        let says = first.starts_with("b is slower. mean latency, b against a: ");
         assert!(says || is_undecided, "{first}");
         let why = "b is slower (latency_mean_ns, b against a)";
         assert!(is_undecided || (code == 1) == ended.stderr.contains(why), "{ended:?}");
