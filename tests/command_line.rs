@@ -286,7 +286,7 @@ fn bench_prints_exactly_the_promised_fields() {
         vec!["ios", "bytes", "iops", "bytes_per_s", "latency_ns", "queue_wait_ns", "device_ns"];
     figures.push("unfinished");
     let mut promised = figures.clone();
-    promised.extend(["prepared", "cores"]);
+    promised.push("prepared");
     promised.extend(["weir", "target", "options", "job", "seed", "duration_s", "errors", "cpu"]);
     promised.extend(["groups", "cores"]);
     promised.sort_unstable();
