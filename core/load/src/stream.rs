@@ -258,6 +258,14 @@ impl Stream {
     }
 }
 
+/// Reads and writes at one rate that came at the same times would come in pairs.
+fn pacers(job: &Job, seed: u64) -> ByDirection<Option<Pacer>> {
+    let seed = |direction: usize| seed.wrapping_add(OF_DIRECTION.wrapping_mul(direction as u64));
+    let paced = |direction: &usize| job.rate[*direction] > 0;
+    let pacer = |direction| Pacer::new(job.rate[direction], job.arrival, seed(direction));
+    [0, 1, 2].map(|direction| Some(direction).filter(paced).map(pacer))
+}
+
 impl Shape {
     fn new(job: &Job, ground: Ground, range: Range, seed: u64) -> Result<Shape, JobError> {
         let map = Map::of(job, range, seed)?;
@@ -302,12 +310,7 @@ impl Shape {
             walks: [Walk::new(job.step); 3],
             step: job.step,
             stride: job.strides.map(Stride::new),
-            pacers: [0, 1, 2].map(|direction: usize| {
-                let rate = job.rate[direction];
-                // Reads and writes at one rate that came at the same times would come in pairs.
-                let seed = seed.wrapping_add((direction as u64).wrapping_mul(OF_DIRECTION));
-                (rate > 0).then(|| Pacer::new(rate, job.arrival, seed))
-            }),
+            pacers: pacers(job, seed),
             due: None,
             freed_at: Nanos::ZERO,
             blocked: false,

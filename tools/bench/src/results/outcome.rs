@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use weir_trace::document::{Bench, Core, Cpu, Figures, Group, LatencyNs, Transactions};
+use weir_trace::document::{Bench, Core, Cpu, Figures, Group, LatencyNs, Transactions, Unfinished};
 
 use crate::cpu::{CpuTime, CpuUse};
 use crate::engine::run::{self, Measured};
@@ -33,7 +33,10 @@ pub fn figures(row: &Row, time: Duration) -> Figures {
 
 /// The same, with the ages of those that had not ended when the time was up.
 fn figures_with(row: &Row, open: &Times, time: Duration) -> Figures {
-    let (latency_ns, unfinished) = censored::latency(&row.total, open);
+    let (latency_ns, unfinished) = match open.count() {
+        0 => (latency(&row.total), Unfinished::default()),
+        _ => censored::latency(&row.total, open),
+    };
     let seconds = time.as_secs_f64().max(1e-9);
     Figures {
         ios: row.ios,

@@ -19,7 +19,7 @@ use crate::workload::devices::{self, Devices};
 use crate::workload::files::Files;
 use crate::workload::groups::{self, Groups, UNIT_BYTES};
 use crate::workload::memory::Memory;
-use crate::workload::spec::{Oltp, Prepare, RunSpec, Workload};
+use crate::workload::spec::{Oltp, RunSpec, Workload};
 use crate::workload::told::{device_json, job_json};
 use crate::workload::{patience, prepare};
 
@@ -66,7 +66,7 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
     let (spec, interrupted) = (&request.spec, request.interrupted);
     let before = prepare::persistent(&prepare::Asked { spec, interrupted, tell: request.notice })?;
     let (mut measured, mut failure, mut about) = (Vec::new(), None, None);
-    let mut memory = Memory::of(&stages, before);
+    let mut memory = Memory::of(&stages, threads_of, before);
     let count = u32::try_from(stages.len()).unwrap_or(1);
     for stage in &stages {
         if !measured.is_empty() && request.interrupted.load(Ordering::Acquire) {
@@ -236,7 +236,7 @@ fn threads_asked(request: &Request<'_>, stage: &Stage) -> usize {
 }
 
 /// Threads that the clones of a stage can use.
-pub(super) fn threads_of(stage: &Stage) -> usize {
+fn threads_of(stage: &Stage) -> usize {
     usable(clones_of(stage))
 }
 
@@ -330,20 +330,14 @@ impl Opened {
             let homes = memory.threads.unwrap_or(threads);
             let made = devices::open_number(number, &name, &target, homes)?;
             made.notices.iter().for_each(|notice| (request.notice)(notice));
-            let below: Vec<Device> = made.below().into_iter().collect();
             let asking = (&request.spec, request.interrupted);
-            let done = prepare::memory(asking, (&name, &target), (&made.device, &below), &jobs)?;
-            done.into_iter().for_each(|done| memory.note_prepared(done));
-            if request.spec.prepare == Prepare::Memory {
-                prepare::forget_cache(&target);
-            }
-            let barriers = made.device.config().barriers;
+            let below = memory.prepare(asking, (&name, &target), &made, &jobs)?;
             // No disk is asked for what is in the page cache, whatever stands there.
             let asked = !cached && devices_read.contains(&number);
             for (name, leaf) in devices::leaves(&name, &target).iter().filter(|_| asked) {
                 holes(name, leaf.backing.as_ref()).iter().for_each(|told| (request.notice)(told));
             }
-            tell_forgetful(request, &name, &target, barriers)?;
+            tell_forgetful(request, &name, &target, made.device.config().barriers)?;
             memory.keep(&name, &target, &made.device, &below);
             opened.below.extend(below);
             opened.devices.push(made.device);

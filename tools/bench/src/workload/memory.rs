@@ -1,10 +1,13 @@
 //! Disks in memory, from stage to stage of a run.
 
-use weir::{Device, Target};
+use std::sync::atomic::AtomicBool;
+
+use weir::{Device, Opened, Target};
+use weir_load::Job;
 use weir_load::presets::Stage;
 
-use crate::workload::conduct::threads_of;
-use crate::workload::devices;
+use crate::workload::spec::{Prepare, RunSpec};
+use crate::workload::{devices, prepare};
 
 /// Disks in memory, which stages without names share: the later ones find there what those before
 /// them have left. A named one is a measurement of its own.
@@ -17,16 +20,34 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn of(stages: &[Stage], prepared: Vec<String>) -> Memory {
+    /// That of these stages, each of which has so many threads.
+    pub(super) fn of(
+        stages: &[Stage],
+        threads_of: fn(&Stage) -> usize,
+        prepared: Vec<String>,
+    ) -> Memory {
         let keeps = stages.len() > 1 && stages.iter().all(|stage| stage.name.is_none());
         let threads = keeps.then(|| stages.iter().map(threads_of).max()).flatten();
         Memory { kept: Vec::new(), threads, prepared }
     }
 
-    pub(super) fn note_prepared(&mut self, done: String) {
-        if !self.prepared.contains(&done) {
-            self.prepared.push(done);
+    /// Writes a device that was just opened, if that is for this process to do, and has the page
+    /// cache forget what the process before has left there; the devices that it lies on.
+    pub(super) fn prepare(
+        &mut self,
+        asking: (&RunSpec, &AtomicBool),
+        named: (&str, &Target),
+        made: &Opened,
+        jobs: &[&Job],
+    ) -> Result<Vec<Device>, String> {
+        let below: Vec<Device> = made.below().into_iter().collect();
+        let done = prepare::memory(asking, named, (&made.device, &below), jobs)?;
+        let is_new = |done: &String| !self.prepared.contains(done);
+        self.prepared.extend(done.filter(is_new));
+        if asking.0.prepare == Prepare::Memory {
+            prepare::forget_cache(named.1);
         }
+        Ok(below)
     }
 
     pub(super) fn find(&self, name: &str) -> Option<(Device, Vec<Device>)> {
