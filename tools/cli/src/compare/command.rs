@@ -18,18 +18,21 @@ use crate::compare::flags::time;
 const TIMEOUT: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 3600);
 
+/// Under which they stand in the help.
+const HEADING: &str = "A command of yours, with --kernel-scheduler";
+
 /// Flags of a command that is run.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "A command of yours, with --kernel-scheduler")]
 pub(super) struct CommandFlags {
     /// The disk whose scheduler is switched: sda, /dev/sda, a partition, a mapped device on one
     /// disk, or a path on a mounted file system.
-    #[arg(long, value_name = "DEV", requires = "run")]
+    #[arg(long, help_heading = HEADING, value_name = "DEV", requires = "run")]
     pub(super) device: Option<String>,
     /// The command, for sh -c. It has WEIR_VARIANT, WEIR_SCHEDULER, WEIR_ROUND and WEIR_DEVICE in
     /// its environment.
     #[arg(
         long,
+        help_heading = HEADING,
         value_name = "COMMAND",
         requires_all = ["device", "kernel_scheduler"],
         conflicts_with_all = ["target", "sweep", "destroy", "prepare", "runtime", "ramp_time"]
@@ -37,20 +40,26 @@ pub(super) struct CommandFlags {
     pub(super) run: Option<String>,
     /// Compare what it prints: the first group of the last match of this pattern, or the group
     /// called value. If not given, the time that it takes.
-    #[arg(long, value_name = "REGEX", requires = "run")]
+    #[arg(long, help_heading = HEADING, value_name = "REGEX", requires = "run")]
     figure: Option<String>,
     /// The unit of that: of a time (ns, us, ms, s, min) less is faster. A group called unit in the
     /// pattern says it too.
-    #[arg(long, value_name = "UNIT", requires = "figure")]
+    #[arg(long, help_heading = HEADING, value_name = "UNIT", requires = "figure")]
     unit: Option<String>,
     /// Run this once before all rounds; what it leaves in the background ends with them.
-    #[arg(long, value_name = "COMMAND", requires = "run")]
+    #[arg(long, help_heading = HEADING, value_name = "COMMAND", requires = "run")]
     setup: Option<String>,
     /// Run this before each run, outside of its time.
-    #[arg(long, value_name = "COMMAND", requires = "run")]
+    #[arg(long, help_heading = HEADING, value_name = "COMMAND", requires = "run")]
     between: Option<String>,
     /// How long any of these may take before it is ended and has failed: 1h if not given.
-    #[arg(long, value_name = "TIME", requires = "run", value_parser = time(TIMEOUT))]
+    #[arg(
+        long,
+        help_heading = HEADING,
+        value_name = "TIME",
+        requires = "run",
+        value_parser = time(TIMEOUT)
+    )]
     run_timeout: Option<Duration>,
 }
 
