@@ -359,7 +359,7 @@ fn pgbench_is_compared_under_all_schedulers_of_the_disk_below_its_file_system() 
     }
     let tables = &ended.stdout;
     assert!(
-        tables.contains("figure of the command") && tables.contains("CPU, machine"),
+        tables.contains("Figure of the command") && tables.contains("CPU, machine"),
         "{tables}"
     );
 }

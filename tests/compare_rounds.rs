@@ -84,7 +84,7 @@ fn a_plain_difference_ends_a_comparison_by_itself() {
     assert_eq!(verdict(&document, "iops"), "b is slower", "{}", ended.stdout);
     assert!(rounds(&document).len() >= 5, "{}", ended.stdout);
     assert!(!ended.stdout.contains("--continue"), "it is decided: {}", ended.stdout);
-    assert!(ended.stdout.contains("however often"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("Intervals hold"), "{}", ended.stdout);
 }
 
 #[test]

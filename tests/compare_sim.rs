@@ -117,7 +117,7 @@ fn a_failure_is_what_fail_if_says_and_equal_variants_do_not_differ() {
     let all = [&same[..], &["--set=scheduler=none", "--same", "--fail-if=different"]].concat();
     let Ended { code, stdout, stderr } = compare(&folder, &all);
     assert_eq!(code, Some(0), "{stdout}\n{stderr}");
-    assert!(stdout.contains("no detectable difference"), "{stdout}");
+    assert!(stdout.contains("nothing measurably faster"), "{stdout}");
     assert!(stdout.contains("simulated: the intervals are over seeds"), "{stdout}");
     // All variants of a round have one seed: what is the same has the same figures.
     let twice = document(&folder, &[&same[..], &["--set=scheduler=none", "--same"]].concat());

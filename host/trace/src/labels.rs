@@ -65,7 +65,11 @@ fn apart(own: &Value, all: &[&Value]) -> String {
         let parts: Vec<&str> = value.split(',').filter(|part| !is_shared(part)).collect();
         // One that has all of another's parts and more is called by what it adds; the other as it
         // is.
-        Some(if parts.is_empty() { value } else { parts.join(",") })
+        let told = if parts.is_empty() { value.clone() } else { parts.join(",") };
+        // A number alone does not say what it is of, nor does a switch.
+        let is_bare = told.starts_with(|c: char| c.is_ascii_digit()) && !told.contains([':', '=']);
+        let is_switch = ["on", "off", "true", "false", "yes", "no"].contains(&told.as_str());
+        Some(if is_bare || is_switch { format!("{name}={told}") } else { told })
     };
     options.iter().filter_map(|(name, value)| differs(name, value)).collect::<Vec<_>>().join(" ")
 }
@@ -81,6 +85,10 @@ mod tests {
         let queue = |mode: &str| json!({"queue_mode": mode, "barriers": "on"});
         assert_eq!(of(queue("sq"), queue("mq")), ["sq", "mq"]);
         assert_eq!(of(queue("sq"), queue("sq")), ["a", "b"]);
+        let delay = |us: &str| json!({ "latency_us": us });
+        assert_eq!(of(delay("200"), delay("1000")), ["latency_us=200", "latency_us=1000"]);
+        let barriers = |how: &str| json!({ "barriers": how });
+        assert_eq!(of(barriers("on"), barriers("off")), ["barriers=on", "barriers=off"]);
         let whole = ["scheduler=bfq", "scheduler=kyber"];
         assert_eq!(of(json!(whole[0]), json!(whole[1])), whole);
         let target = |target: &str| json!({ "target": target });

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 use weir_trace::document::{BenchDocument, CompareDocument, CompareEnvironment, Control, Run};
+use weir_trace::labels::labels;
 
 use crate::results::document::{kernel, utc};
 
@@ -171,6 +172,14 @@ impl Plan<'_> {
             }
         };
         takes / 5
+    }
+
+    /// What a variant is called.
+    fn label(&self, name: &str) -> String {
+        let told: Vec<(&str, &Value)> =
+            self.variants.iter().map(|one| (one.name.as_str(), &one.options)).collect();
+        let at = told.iter().position(|(known, _)| *known == name);
+        at.map_or_else(|| String::from(name), |at| labels(&told).swap_remove(at))
     }
 
     /// Makes the comparison. The figures from before it had to stop are kept and marked: the
@@ -376,7 +385,7 @@ impl Stage for Machine<'_> {
     fn goes_on(&mut self, runs: &[Run]) -> bool {
         let names: Vec<&str> = self.plan.variants.iter().map(|v| v.name.as_str()).collect();
         let compare = summary::primary(&names, runs, self.plan.judging);
-        self.known = table::so_far(&compare);
+        self.known = table::so_far(&compare, &|name| self.plan.label(name));
         summary::unsettled(&compare).is_some() && self.has_time(runs)
     }
 }

@@ -308,7 +308,7 @@ impl Compare {
 
     /// One comparison, with its progress; what it is called goes into its document.
     fn at(&self, value: &str, plan: &Plan<'_>) -> Compared {
-        let mut progress = output::Progress::new(self.quiet, value);
+        let mut progress = output::Progress::new(self.quiet, value, plan.variants);
         let mut compared = plan.run(&mut |now| progress.show(&now));
         progress.end();
         compared.document.command = self.command(plan.seed);

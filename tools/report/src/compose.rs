@@ -1,6 +1,7 @@
 //! The content of a report and its order: verdicts first.
 
 mod bench;
+mod card;
 mod compare;
 mod cores;
 mod iostat;
@@ -26,6 +27,7 @@ pub(crate) fn page(documents: &[Document]) -> Result<Page, Error> {
             _ => format!("{}. ", index + 1),
         };
         let before = (page.verdicts.len(), page.sections.len());
+        let cards = page.cards.len();
         let title = match document {
             Document::Bench(document) => bench::compose(&mut page, document),
             Document::Compare(document) => compare::compose(&mut page, document),
@@ -39,6 +41,7 @@ pub(crate) fn page(documents: &[Document]) -> Result<Page, Error> {
         page.sections[before.1..]
             .iter_mut()
             .for_each(|section| section.title.insert_str(0, &prefix));
+        page.cards[cards..].iter_mut().for_each(|card| card.about.insert_str(0, &prefix));
         let title = format!("{prefix}{title}");
         page.title = if index == 0 { title } else { format!("{}; {title}", page.title) };
     }
@@ -70,5 +73,5 @@ fn repeat(command: &[String], facts: &[(&str, String)]) -> Section {
     }
     let facts = facts.iter().filter(|(_, value)| !value.is_empty());
     section.notes(facts.map(|(name, value)| format!("{name}: {value}")).collect());
-    section
+    section.folded()
 }

@@ -21,6 +21,7 @@ pub(crate) fn write(page: &Page, raw: Vec<serde_json::Value>) -> Result<String, 
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.map_err(template)?);
     environment.add_filter("kept", kept);
+    environment.add_filter("parted", parted);
     environment.add_template("page", TEMPLATE).map_err(template)?;
     let filled = environment.get_template("page").map_err(template)?.render(context! {
         page => Value::from(Serde(page)),
@@ -29,6 +30,17 @@ pub(crate) fn write(page: &Page, raw: Vec<serde_json::Value>) -> Result<String, 
         weir => env!("CARGO_PKG_VERSION"),
     });
     filled.map_err(template)
+}
+
+/// A name made of several may go on in the next line behind each of them.
+fn parted(text: String) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut parted, c| {
+        parted.push(c);
+        if [',', '=', ':', '/', '_'].contains(&c) {
+            parted.push('\u{200b}');
+        }
+        parted
+    })
 }
 
 /// A number and its unit stay on one line.
@@ -59,6 +71,7 @@ mod tests {
 
     #[test]
     fn a_number_and_its_unit_stay_together_and_other_words_do_not() {
+        assert_eq!(parted("IOPS, a=b".into()), "IOPS,\u{200b} a=\u{200b}b");
         assert_eq!(kept("a 3 % b 5 ms, 4 sq c s".into()), "a 3\u{a0}% b 5\u{a0}ms, 4 sq c s");
     }
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod chart;
 mod compose;
 mod csv;
@@ -14,7 +15,9 @@ mod html;
 mod markdown;
 mod numbers;
 mod page;
+mod rank;
 mod sources;
+pub mod terminal;
 mod verdict;
 mod windows;
 

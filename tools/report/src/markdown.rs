@@ -4,6 +4,19 @@ use crate::page::{Block, Page, Section, Table, Verdict};
 
 pub(crate) fn write(page: &Page) -> String {
     let mut text = format!("# {}\n\n", plain(&page.title));
+    for card in &page.cards {
+        let about = if card.about.is_empty() { String::new() } else { format!("{}: ", card.about) };
+        let spans = card.answer.spans.iter().map(|span| match span.is_name {
+            true => format!("**{}**", plain(&span.text)),
+            false => plain(&span.text),
+        });
+        text.push_str(&format!("{}{}\n\n", plain(&about), spans.collect::<String>()));
+        let facts = card.facts.iter().map(|(name, value)| format!("{name}: {value}"));
+        let facts = facts.collect::<Vec<_>>().join("; ");
+        if !facts.is_empty() {
+            text.push_str(&format!("{}\n\n", plain(&facts)));
+        }
+    }
     verdicts(&mut text, &page.verdicts);
     let has_words =
         |section: &&Section| section.blocks.iter().any(|b| !matches!(b, Block::Charts { .. }));
@@ -94,7 +107,7 @@ mod tests {
     #[test]
     fn a_section_of_charts_alone_is_left_out() {
         let mut charts = Section::new("Charts");
-        let chart = crate::page::Chart { caption: String::new(), svg: String::new() };
+        let chart = crate::page::Chart { caption: String::new(), svg: String::new(), table: None };
         charts.charts([Some(chart)]);
         let mut words = Section::new("Words");
         words.prose("here");

@@ -2,13 +2,27 @@
 
 use serde::Serialize;
 
+use crate::answer::Answer;
+
 /// Everything there is to say.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Page {
     pub(crate) title: String,
-    /// The verdicts in words, before everything else.
+    /// The answers, before everything else.
+    pub(crate) cards: Vec<Card>,
+    /// What is to be said before the sections.
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) sections: Vec<Section>,
+}
+
+/// An answer, and what it is of.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Card {
+    /// Which of several answers it is; empty for the only one.
+    pub(crate) about: String,
+    pub(crate) answer: Answer,
+    /// Machine, disk, date: names and values.
+    pub(crate) facts: Vec<(&'static str, String)>,
 }
 
 /// A sentence, and whether it names a difference.
@@ -33,6 +47,8 @@ pub(crate) enum Tone {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Section {
     pub(crate) title: String,
+    /// Whether it is closed until it is opened: what answers no first question.
+    pub(crate) is_folded: bool,
     pub(crate) blocks: Vec<Block>,
 }
 
@@ -61,11 +77,17 @@ pub(crate) struct Chart {
     pub(crate) caption: String,
     /// SVG in which every text is escaped.
     pub(crate) svg: String,
+    /// Its figures, where they stand in no table beside it.
+    pub(crate) table: Option<Table>,
 }
 
 impl Section {
     pub(crate) fn new(title: impl Into<String>) -> Section {
-        Section { title: title.into(), blocks: Vec::new() }
+        Section { title: title.into(), is_folded: false, blocks: Vec::new() }
+    }
+
+    pub(crate) fn folded(self) -> Section {
+        Section { is_folded: true, ..self }
     }
 
     pub(crate) fn prose(&mut self, text: impl Into<String>) {

@@ -129,6 +129,7 @@ fn framed(width: u32) -> String {
         document.getElementById("f").addEventListener("load", () => {{
           const page = document.getElementById("f").contentDocument;
           const root = page.documentElement;
+          page.querySelectorAll("details").forEach(folded => folded.open = true);
           const texts = [...page.querySelectorAll("svg text")];
           const outside = texts.filter(text => {{
             const box = text.getBoundingClientRect();
@@ -141,12 +142,25 @@ fn framed(width: u32) -> String {
           }}));
           const hides = [...page.querySelectorAll(".wide")].filter(place =>
             place.scrollWidth > place.clientWidth + 1);
+          const heads = [...page.querySelectorAll("thead th")].filter(head => {{
+            const range = page.createRange();
+            const words = head.textContent.split(/[ \u200b]/);
+            const text = head.firstChild;
+            let from = 0;
+            return text && words.some(word => {{
+              range.setStart(text, from);
+              range.setEnd(text, from + word.length);
+              from += word.length + 1;
+              return word && range.getClientRects().length > 1;
+            }});
+          }});
           const fills = (what) => [...new Set([...page.querySelectorAll(what)].map(shape =>
             page.defaultView.getComputedStyle(shape).fill))];
           document.getElementById("measured").textContent = JSON.stringify({{
             hides: hides.map(place => place.getAttribute("aria-label")),
             cards: hides.filter(place => place.querySelector(".cards")).length,
             variants: fills("svg .m"), wait: fills("svg .wait"), device: fills("svg .device"),
+            broken: heads.map(head => head.textContent),
             scrolls: root.scrollWidth > root.clientWidth,
             charts: page.querySelectorAll("svg").length,
             tables: page.querySelectorAll("table").length,
@@ -208,6 +222,7 @@ fn nothing_of_a_table_is_out_of_sight_on_a_wide_page_nor_of_a_short_one_on_a_pho
         let wide = measured(&open(&folder, &folder.write("wide.html", &framed(1400))).dom);
         println!("{name}: {wide}");
         assert_eq!(wide["hides"], serde_json::json!([]), "{name} at 1400 px");
+        assert_eq!(wide["broken"], serde_json::json!([]), "{name}: words of headers");
         let phone = measured(&open(&folder, &folder.write("phone.html", &framed(390))).dom);
         println!("{name}: {phone}");
         assert_eq!(phone["cards"], 0, "{name} at 390 px");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::json;
 use weir_report::{Document, Error, csv, html, markdown};
 
@@ -50,8 +51,9 @@ fn a_comparison_has_its_verdicts_first_and_then_charts_and_tables() {
     let page = html(&[saved("compare")]).expect("a page");
     assert!(count(&page, "svg") >= 10, "{} charts", count(&page, "svg"));
     assert!(count(&page, "table") >= 4);
-    let verdict = page.find("mq is 2").expect("a verdict");
-    assert!(verdict < page.find("<svg").expect("a chart"));
+    let answer = page.find("class=\"answer\"").expect("an answer");
+    assert!(answer < page.find("<svg").expect("a chart"));
+    assert!(page.find("<svg") < page.find("<details class=\"section\""), "one chart before all");
     for words in [
         "faster than sq: IOPS",
         "CPU per I/O, sq and mq: no detectable difference; 3.0 % would have been seen",
@@ -87,7 +89,9 @@ fn a_page_of_any_document_is_whole_and_asks_nobody_for_anything() {
         assert!(page.contains("default-src 'none'"));
         let addresses = page.matches("http").count();
         assert_eq!(addresses, page.matches("http://www.w3.org/2000/svg").count() + 1, "{name}");
-        assert!(!page.contains("NaN") && !page.contains("inf\""), "{name}");
+        // What is packed may have any letters.
+        let (words, _) = page.split_once("<section class=\"raw\"").expect("the data");
+        assert!(!words.contains("NaN") && !words.contains("inf\""), "{name}");
     }
 }
 
@@ -108,7 +112,7 @@ fn empty_partial_and_zero_documents_are_drawn_too() {
         {"name": "b", "rounds": [{}], "iops": {"mean": 0, "ci95": [0, 0]}}],
         "comparisons": [{"a": "a", "b": "b", "metric": "iops", "ratio": null, "verdict": ""}]}});
     let page = html(&[document(zeros)]).expect("a page");
-    assert!(page.contains("IOPS of a and b: not compared"));
+    assert!(page.contains("IOPS of a and b: not compared") && page.contains("No answer"));
     elements(&page);
     assert!(!page.contains("NaN"));
 }
@@ -145,23 +149,11 @@ fn text_from_documents_is_text_in_the_page() {
 #[test]
 fn raw_data_in_the_page_is_the_document_again() {
     let page = html(&[saved("bench")]).expect("a page");
-    let start = page.find("data:application/json;base64,").expect("a link") + 29;
+    let start = page.find("data:application/gzip;base64,").expect("a link") + 29;
     let coded = &page[start..start + page[start..].find('"').expect("its end")];
-    let mut bytes = Vec::new();
-    for group in coded.as_bytes().chunks(4) {
-        let digit = |c: u8| match c {
-            b'A'..=b'Z' => u32::from(c - b'A'),
-            b'a'..=b'z' => u32::from(c - b'a') + 26,
-            b'0'..=b'9' => u32::from(c - b'0') + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => 0,
-        };
-        let bits = group.iter().fold(0, |bits, c| bits << 6 | digit(*c));
-        let padding = group.iter().filter(|c| **c == b'=').count();
-        bytes.extend_from_slice(&bits.to_be_bytes()[1..4 - padding]);
-    }
-    let again: Document = serde_json::from_slice(&bytes).expect("a document");
+    let bytes = BASE64_STANDARD.decode(coded).expect("base64");
+    let again: Document =
+        serde_json::from_reader(flate2::read::GzDecoder::new(bytes.as_slice())).expect("JSON");
     assert_eq!(again, saved("bench"));
 }
 
@@ -275,4 +267,83 @@ fn what_runs_say_of_themselves_stands_at_the_top_as_a_warning() {
             {"variant": "b", "document": run}]});
     let page = html(&[document(two)]).expect("a page");
     assert_eq!(page.matches(&format!(">b: {notice}<")).count(), 1, "once, with its variant");
+}
+
+/// A comparison of so many variants and rounds, made of the saved one.
+fn many(variants: usize, rounds: usize) -> Document {
+    let mut value = serde_json::to_value(saved("compare")).expect("JSON");
+    let run = value["runs"][0].clone();
+    let variant = value["compare"]["variants"][0].clone();
+    let found = value["compare"]["comparisons"][0].clone();
+    let name = |at: usize| format!("v{at}");
+    let label =
+        |at: usize| format!("a-scheduler-with-a-name-of-some-sixty-characters-in-all-{at:04}");
+    value["compare"]["variants"] = (0..variants)
+        .map(|at| {
+            let mut one = variant.clone();
+            one["name"] = name(at).into();
+            one["options"] = json!({"kernel_scheduler": label(at)});
+            one["rounds"] = json!([]);
+            one
+        })
+        .collect();
+    value["compare"]["comparisons"] = (0..variants)
+        .flat_map(|a| (a + 1..variants).map(move |b| (a, b)))
+        .map(|(a, b)| {
+            let mut one = found.clone();
+            (one["a"], one["b"]) = (name(a).into(), name(b).into());
+            one["verdict"] = "no detectable difference".into();
+            one
+        })
+        .collect();
+    value["runs"] = (0..rounds * variants)
+        .map(|at| {
+            let mut one = run.clone();
+            one["variant"] = name(at % variants).into();
+            one["round"] = (at / variants + 1).into();
+            one["voided"] = serde_json::Value::Null;
+            one
+        })
+        .collect();
+    document(value)
+}
+
+#[test]
+fn a_page_of_many_variants_and_rounds_is_small_without_its_data() {
+    let page = html(&[many(12, 150)]).expect("a page");
+    let raw: usize = page
+        .split("href=\"data:application/gzip")
+        .skip(1)
+        .map(|rest| rest.find('"').expect("its end"))
+        .sum();
+    assert!(page.len() - raw < 1_000_000, "{} bytes without the data", page.len() - raw);
+    assert!(raw > 0 && raw < page.len());
+    assert!(page.contains("further runs are in the raw data"));
+    let answer = &page[page.find("class=\"answer\"").expect("an answer")..];
+    let answer = &answer[..answer.find("</p>").expect("its end")];
+    assert!(answer.contains("Keep ") && answer.contains("nothing measurably faster"), "{answer}");
+    assert!(page.contains("in-all-0011") && page.contains("★= "), "all of them are there");
+}
+
+#[test]
+fn a_chart_has_its_figures_under_it() {
+    for name in ["bench", "compare", "one-round", "single", "sweep"] {
+        let page = html(&[saved(name)]).expect(name);
+        for figure in page.split("<figure>").skip(1) {
+            let figure = &figure[..figure.find("</figure>").expect("its end")];
+            assert!(figure.contains("class=\"figures\"") && figure.contains("<table"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_answers_no_first_question_is_folded() {
+    let page = html(&[saved("compare")]).expect("a page");
+    let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("{words}"));
+    assert!(at("class=\"card") < at("Every metric against sq"));
+    let folded = at("<details class=\"section\"");
+    assert!(at("Every metric against sq") < folded);
+    for title in ["Every two variants", "What was compared", "Before and after", "Every round"] {
+        assert!(folded < at(&format!("<h2>{title}")), "{title}");
+    }
 }

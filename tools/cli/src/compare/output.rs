@@ -6,7 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 use weir_access::{folder, save};
 use weir_bench::compare::{self, table};
+use weir_report::terminal;
 use weir_trace::document::{Compare, CompareDocument, Document, Point};
+use weir_trace::labels::labels;
 
 use crate::Failure;
 use crate::progress::{Line, SHOWN_FROM_S, bar};
@@ -16,17 +18,24 @@ pub(super) struct Progress {
     /// The text it has before the round.
     head: String,
     line: Line,
+    /// What the variants are called, by name.
+    labels: Vec<(String, String)>,
 }
 
 impl Progress {
     /// `value` is what is swept now, if anything.
-    pub(super) fn new(quiet: bool, value: &str) -> Progress {
+    pub(super) fn new(quiet: bool, value: &str, variants: &[compare::Variant]) -> Progress {
         let head = if value.is_empty() { String::new() } else { format!("{value}: ") };
-        Progress { head, line: Line::new(quiet) }
+        let told: Vec<_> = variants.iter().map(|one| (one.name.as_str(), &one.options)).collect();
+        let names = variants.iter().map(|variant| variant.name.clone());
+        let labels = names.zip(labels(&told)).collect();
+        Progress { head, line: Line::new(quiet), labels }
     }
 
     pub(super) fn show(&mut self, now: &compare::Progress<'_>) {
-        if let Some(line) = line(&self.head, now) {
+        let named = self.labels.iter().find(|(name, _)| name == now.variant);
+        let variant = named.map_or(now.variant, |(_, label)| label);
+        if let Some(line) = line(&self.head, &compare::Progress { variant, ..*now }) {
             self.line.show(&line);
         }
     }
@@ -48,22 +57,31 @@ fn line(head: &str, now: &compare::Progress<'_>) -> Option<String> {
     let left_s = f64::from(all - made) * run_s;
     let bar = bar(made.into(), all.into());
     let known = if known.is_empty() { String::new() } else { format!("; so far {known}") };
-    Some(format!("{bar}  {head}round {round}, variant {variant}, some {left_s:.0} s left{known}"))
+    Some(format!("{bar}  {head}round {round}, {variant}, some {left_s:.0} s left{known}"))
 }
 
-/// The tables of one comparison, for people, and what is to be known about it.
+/// One comparison for people: the answer first, then its figures, then what is to be known about
+/// it.
 pub(super) fn tables(text: &mut String, swept: Option<(&str, &str)>, document: &CompareDocument) {
-    let mut say = |line: String| text.extend([line.as_str(), "\n"]);
+    let columns = columns();
+    let mut say = |line: &str| text.push_str(&terminal::wrapped(line, columns));
     if let Some((name, value)) = swept {
-        say(format!("{name}={value}\n"));
+        say(&format!("{name}={value}"));
+        say("");
     }
-    say(table::answer(&document.compare));
-    for notice in compare::notices(document) {
-        say(format!("note: {notice}"));
+    text.push_str(&terminal::tables(&document.compare, columns));
+    for variant in &document.compare.variants {
+        if let Some(effect) = compare::variant::in_effect(variant) {
+            let line = format!("in effect, {}: {effect}", label(&document.compare, &variant.name));
+            text.push_str(&terminal::wrapped(&line, columns));
+        }
     }
-    say(table::table(&document.compare).trim_end().to_owned());
     if let Some(of_device) = compare::command::table::table(&document.compare) {
-        say(format!("\n{of_device}"));
+        text.push_str(&format!("\n{of_device}\n"));
+    }
+    let mut say = |line: &str| text.push_str(&terminal::wrapped(line, columns));
+    for notice in compare::notices(document) {
+        say(&format!("note: {notice}"));
     }
     let environment = &document.compare.environment;
     let other = |name: &str| environment.other.get(name);
@@ -71,10 +89,12 @@ pub(super) fn tables(text: &mut String, swept: Option<(&str, &str)>, document: &
     if let Some((requests, took)) = number("requests").zip(number("wall_s")) {
         let simulated = number("simulated_s").unwrap_or_default();
         let runs = document.runs.len();
-        say(format!("{runs} runs, {requests} I/Os: {simulated:.2} s simulated in {took:.1} s"));
+        say(&format!("{runs} runs, {requests} I/Os: {simulated:.2} s simulated in {took:.1} s"));
     } else {
-        say(table::voided(&document.runs).trim_end().to_owned());
-        say(format!(
+        table::voided(&document.runs, &|name| label(&document.compare, name))
+            .lines()
+            .for_each(&mut say);
+        say(&format!(
             "{} of {} runs voided, in {} rounds; the host kept {:.1} % of the CPUs for others",
             other("voided_runs").and_then(Value::as_u64).unwrap_or_default(),
             document.runs.len(),
@@ -83,13 +103,29 @@ pub(super) fn tables(text: &mut String, swept: Option<(&str, &str)>, document: &
         ));
     }
     if let Some(seed) = other("seed") {
-        say(format!("--randseed {seed} gives the same order and the same I/O again"));
+        say(&format!("--randseed {seed} gives the same order and the same I/O again"));
     }
     if let Some(why) = other("failure").and_then(Value::as_str) {
-        say(format!("partial: {why}"));
+        say(&format!("partial: {why}"));
     }
-    say(table::verdicts(&document.compare));
-    say(String::new());
+    text.push_str(&terminal::legend(&document.compare, columns));
+    text.push('\n');
+}
+
+/// What a variant is called.
+fn label(compare: &Compare, name: &str) -> String {
+    let told: Vec<(&str, &Value)> =
+        compare.variants.iter().map(|one| (one.name.as_str(), &one.options)).collect();
+    let at = told.iter().position(|(known, _)| *known == name);
+    at.map_or_else(|| String::from(name), |at| labels(&told).swap_remove(at))
+}
+
+/// How wide the output is: as `COLUMNS` says, or the terminal, or as wide as it may be.
+fn columns() -> usize {
+    let told = std::env::var("COLUMNS").ok().and_then(|told| told.trim().parse::<usize>().ok());
+    let terminal = || rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    let told = told.or_else(|| terminal().map(|size| usize::from(size.ws_col)));
+    told.filter(|columns| *columns > 0).unwrap_or(terminal::COLUMNS_MOST)
 }
 
 /// Says where a file is, if it could be written.
@@ -179,7 +215,7 @@ mod tests {
         };
         assert_eq!(line("", &now(5, 0.1)), None);
         let bar = line("8: ", &now(5, 2.5)).expect("it takes long");
-        let expected = "[#####...............]  25 %  8: round 3, variant b, some 38 s left";
+        let expected = "[#####...............]  25 %  8: round 3, b, some 38 s left";
         assert_eq!(bar, expected);
         let late = line("", &now(24, 2.5)).expect("it takes long");
         assert!(late.starts_with("[###################.]  96 %"), "{late}");

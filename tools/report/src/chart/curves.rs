@@ -1,10 +1,10 @@
 //! Charts of curves: over time, over the share of I/Os, over a swept value.
 
-use super::WIDTH;
 use super::axis::Axis;
 use super::svg::{Anchor, Svg, colour, shortened};
-use crate::numbers::time;
-use crate::page::Chart;
+use super::{DRAWN_MOST, WIDTH, thinned};
+use crate::numbers::{NONE, time};
+use crate::page::{Chart, Table};
 
 /// A variant's times: how many I/Os took at most how long.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,10 @@ pub(crate) struct Points {
 
 const LEFT: f64 = 54.0;
 const PLOT: f64 = 170.0;
+
+/// How many faint lines a variant has, and how many samples of the strong one are in the table.
+const LINES_MOST: usize = 12;
+const SAMPLES_MOST: usize = 4;
 
 /// The width of a letter of an axis, about.
 const LETTER: f64 = 6.9;
@@ -82,7 +86,25 @@ pub(crate) fn percentiles(title: &str, note: &str, curves: &[Curve]) -> Option<C
     svg.text((LEFT, bottom + 30.0), Anchor::Start, "a", "share of I/Os that took no longer");
     svg.set_height(bottom + 36.0);
     let label = format!("{title}: latency over the share of I/Os");
-    Some(Chart { caption: String::from(note), svg: svg.finish(&label) })
+    let table = Some(quantiles(curves, farthest));
+    Some(Chart { caption: String::from(note), svg: svg.finish(&label), table })
+}
+
+/// The latencies of all curves at the shares that have names.
+fn quantiles(curves: &[Curve], farthest: f64) -> Table {
+    let all =
+        [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %")];
+    let shares = || all.iter().filter(|(share, _)| tail(*share) <= farthest + 0.01);
+    let mut table = Table::new("", [""]);
+    table.head.extend(shares().map(|(_, name)| String::from(*name)));
+    for curve in curves {
+        let cell = |(share, _): &(f64, &str)| {
+            let found = curve.quantiles.iter().find(|(known, _)| known >= share);
+            found.map_or(NONE.into(), |(_, ns)| time(*ns))
+        };
+        table.rows.push(std::iter::once(curve.label.clone()).chain(shares().map(cell)).collect());
+    }
+    table
 }
 
 /// Values over the seconds of the measured time.
@@ -113,7 +135,11 @@ pub(crate) fn series(
     }
     for (variant, points) in all.iter().enumerate() {
         let class = colour(variant);
-        for (index, line) in points.lines.iter().enumerate().rev() {
+        let first = points.lines.iter().take(1).cloned();
+        let rest = thinned(points.lines.get(1..).unwrap_or_default(), LINES_MOST);
+        let lines: Vec<_> = first.chain(rest).collect();
+        for (index, line) in lines.iter().enumerate().rev() {
+            let line = thinned(line, DRAWN_MOST * 4);
             let line: Vec<_> = line.iter().map(|(at, value)| (x.at(*at), y.at(*value))).collect();
             let strength = if index == 0 { "curve" } else { "faint" };
             svg.path(&line, &format!("{strength} {class}"));
@@ -125,7 +151,26 @@ pub(crate) fn series(
         }
     }
     svg.set_height(bottom + 24.0);
-    Some(Chart { caption: String::from(note), svg: svg.finish(&format!("{title} over time")) })
+    let table = Some(over_time(all, show));
+    let label = format!("{title} over time");
+    Some(Chart { caption: String::from(note), svg: svg.finish(&label), table })
+}
+
+/// The strong line of each, at a few of its samples.
+fn over_time(all: &[Points], show: &dyn Fn(f64) -> String) -> Table {
+    let lines = || all.iter().filter_map(|points| points.lines.first());
+    let longest = lines().max_by_key(|line| line.len()).cloned().unwrap_or_default();
+    let places = thinned(&(0..longest.len()).collect::<Vec<_>>(), SAMPLES_MOST);
+    let mut table = Table::new("", [""]);
+    table.head.extend(places.iter().map(|at| time(longest[*at].0 * 1e9)));
+    for points in all {
+        let Some(line) = points.lines.first() else { continue };
+        let cell = |at: &usize| line.get(*at).map_or(NONE.into(), |(_, value)| show(*value));
+        table
+            .rows
+            .push(std::iter::once(points.label.clone()).chain(places.iter().map(cell)).collect());
+    }
+    table
 }
 
 fn ordinates(svg: &mut Svg, y: &Axis, show: &dyn Fn(f64) -> String) {
@@ -182,7 +227,18 @@ pub(crate) fn sweep(
     }
     svg.set_height(bottom + 36.0);
     let label = format!("{title} over {name}");
-    Some(Chart { caption: String::from(note), svg: svg.finish(&label) })
+    let mut table = Table::new("", [name]);
+    table.head.extend(values.iter().cloned());
+    for points in all {
+        let line = points.lines.first();
+        let cell = |at: usize| {
+            let found = line.into_iter().flatten().find(|(place, _)| *place == at as f64);
+            found.map_or(NONE.into(), |(_, value)| show(*value))
+        };
+        let cells = (0..values.len()).map(cell);
+        table.rows.push(std::iter::once(points.label.clone()).chain(cells).collect());
+    }
+    Some(Chart { caption: String::from(note), svg: svg.finish(&label), table: Some(table) })
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Charts of rounds and means: each round a dot, each mean a bar of its interval.
 
-use super::WIDTH;
 use super::axis::Axis;
 use super::svg::{Anchor, Svg, colour, shortened};
-use crate::page::Chart;
+use super::{DRAWN_MOST, WIDTH, thinned};
+use crate::numbers::NONE;
+use crate::page::{Chart, Table};
 
 /// A variant in a chart of one metric.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +60,17 @@ pub(crate) fn intervals(
     }
     let label = format!("{title}: {}", spoken(rows, show));
     let caption = format!("{note}{}", axis.begin(show));
-    Some(Chart { caption, svg: svg.finish(&label) })
+    let mut table = Table::new("", ["", "mean", "interval", "rounds"]);
+    for row in rows {
+        let interval = cut(row).map(|ends| ends.map(show).join(" to "));
+        table.row([
+            row.label.clone(),
+            show(row.mean),
+            interval.unwrap_or_else(|| NONE.into()),
+            row.rounds.iter().filter(|(_, counts)| *counts).count().to_string(),
+        ]);
+    }
+    Some(Chart { caption, svg: svg.finish(&label), table: Some(table) })
 }
 
 fn draw_row(svg: &mut Svg, axis: &Axis, row: &Row, variant: usize, y: f64) {
@@ -77,7 +88,7 @@ fn draw_row(svg: &mut Svg, axis: &Axis, row: &Row, variant: usize, y: f64) {
         (axis.at(row.mean), y + 11.0),
         &format!("mean {class}"),
     );
-    for (index, (value, counts)) in row.rounds.iter().enumerate() {
+    for (index, (value, counts)) in thinned(&row.rounds, DRAWN_MOST).iter().enumerate() {
         // Dots of equal rounds stand beside each other and not on each other.
         let place = (axis.at(*value), y + (index % 3) as f64 * 5.0 - 5.0);
         match counts {
@@ -116,8 +127,9 @@ pub(crate) fn order(chart: &Order<'_>, show: &dyn Fn(f64) -> String) -> Option<C
         svg.line((left, axis.at(tick)), (WIDTH, axis.at(tick)), "g");
         svg.text((left - 5.0, axis.at(tick) + 4.0), Anchor::End, "a", &show(tick));
     }
-    let step = (WIDTH - left - 16.0) / (runs.len().max(2) - 1) as f64;
-    for (index, (variant, value, counts)) in runs.iter().enumerate() {
+    let drawn = thinned(runs, DRAWN_MOST * 6);
+    let step = (WIDTH - left - 16.0) / (drawn.len().max(2) - 1) as f64;
+    for (index, (variant, value, counts)) in drawn.iter().enumerate() {
         let place = (left + 8.0 + index as f64 * step, axis.at(*value));
         match counts {
             true => svg.marker(place, 3.4, *variant, &format!("dot {}", colour(*variant))),
@@ -128,7 +140,18 @@ pub(crate) fn order(chart: &Order<'_>, show: &dyn Fn(f64) -> String) -> Option<C
     svg.text((WIDTH, bottom + 16.0), Anchor::End, "a", "last run");
     svg.set_height(bottom + 24.0);
     let caption = format!("{note}{}", axis.begin(show));
-    Some(Chart { caption, svg: svg.finish(title) })
+    let mut table = Table::new("", ["", "runs", "least", "middle", "most"]);
+    for (variant, label) in labels.iter().enumerate() {
+        let own = runs.iter().filter(|run| run.0 == variant && run.2 && run.1.is_finite());
+        let mut values: Vec<f64> = own.map(|run| run.1).collect();
+        values.sort_by(f64::total_cmp);
+        let (Some(least), Some(most)) = (values.first(), values.last()) else { continue };
+        let middle = values[values.len() / 2];
+        let count = values.len().to_string();
+        table.row([label.clone(), count, show(*least), show(middle), show(*most)]);
+    }
+    let table = Some(table).filter(|table| !table.rows.is_empty());
+    Some(Chart { caption, svg: svg.finish(title), table })
 }
 
 /// Bars of two parts, each with its value; `names` are those of the parts.
@@ -162,5 +185,9 @@ pub(crate) fn stacked(
         svg.rect((0.0, top + 16.0), wait, 16.0, "wait");
         svg.rect((wait, top + 16.0), device, 16.0, "device");
     }
-    Some(Chart { caption: String::from(note), svg: svg.finish(title) })
+    let mut table = Table::new("", ["", names[0], names[1]]);
+    bars.iter().for_each(|bar| {
+        table.row([bar.label.clone(), show(bar.parts[0]), show(bar.parts[1])]);
+    });
+    Some(Chart { caption: String::from(note), svg: svg.finish(title), table: Some(table) })
 }

@@ -3,12 +3,12 @@
 use super::bench::{group_name, latency, own_figure, rate};
 use super::merged::{curve, mean, percentile_curve};
 use super::rounds::{benches, counted};
-use super::{cores, jobs, notices, repeat, variants, warning};
+use super::{card, cores, jobs, notices, repeat, variants, warning};
 use crate::chart::{
     Bar, Curve, Order, Points, Row, intervals, order, percentiles, series, stacked,
 };
 use crate::numbers::{NONE, byte_rate, change, count, ratio, shown, time, words};
-use crate::page::{Chart, Page, Section, Table};
+use crate::page::{Block, Chart, Page, Section, Table};
 use crate::sources;
 use crate::verdict::{capital, labels, short, verdicts};
 use crate::windows;
@@ -18,7 +18,7 @@ use weir_trace::metric::{METRICS, Metric};
 /// Adds a comparison; its title.
 pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
     let labels = labels(&document.compare);
-    page.verdicts.extend(verdicts(&document.compare));
+    page.cards.push(card::card(document));
     if document.compare.comparisons.is_empty() {
         let what = "Nothing was compared: a verdict takes two variants with rounds that count.";
         page.verdicts.push(warning(String::from(what)));
@@ -26,13 +26,19 @@ pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
     page.verdicts.extend(told(document));
     page.verdicts.extend(broken(document));
     page.verdicts.extend(unequal(document));
-    page.sections.push(variants::section(document, &labels));
-    page.sections.push(results(document, &labels));
-    page.sections.push(details(document, &labels));
-    if let Some(section) = published(document, &labels) {
+    page.sections.extend(card::against_first(document, &labels));
+    page.sections.extend(card::matrix(document, &labels));
+    let found = verdicts(&document.compare);
+    if !found.is_empty() {
+        let mut section = Section::new("Every two variants by every metric").folded();
+        section.blocks.push(Block::Verdicts { verdicts: found });
         page.sections.push(section);
     }
-    page.sections.push(rounds(document, &labels));
+    page.sections.push(variants::section(document, &labels).folded());
+    page.sections.push(results(document, &labels).folded());
+    page.sections.push(details(document, &labels).folded());
+    page.sections.extend(published(document, &labels).map(Section::folded));
+    page.sections.push(rounds(document, &labels).folded());
     page.sections.push(repeat(&document.command, &facts(document, &labels)));
     let what = labels.join(" against ");
     format!("{what}: {} on {}", jobs::name(&document.job), variants::ground(document))
@@ -326,7 +332,7 @@ fn rounds(document: &CompareDocument, labels: &[String]) -> Section {
     section.charts([order(&chart, &count), control(document)]);
     let head = ["run", "variant", "round", "counts", "IOPS", "rate", "mean", "p99", "CPU per I/O"];
     let mut table = Table::new("", head);
-    for (index, run) in document.runs.iter().enumerate() {
+    for (index, run) in document.runs.iter().take(RUNS_MOST).enumerate() {
         let figures = &run.document.bench.figures;
         let voided = run.voided.as_ref().map(|why| format!("no: {why}"));
         let broken = run
@@ -346,8 +352,15 @@ fn rounds(document: &CompareDocument, labels: &[String]) -> Section {
         ]);
     }
     section.table(table);
+    if document.runs.len() > RUNS_MOST {
+        let rest = document.runs.len() - RUNS_MOST;
+        section.notes(vec![format!("{rest} further runs are in the raw data.")]);
+    }
     section
 }
+
+/// The most runs that have a row of their own.
+const RUNS_MOST: usize = 200;
 
 /// The figures of the control: a machine that changed under the rounds shows here.
 fn control(document: &CompareDocument) -> Option<Chart> {

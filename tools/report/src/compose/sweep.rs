@@ -4,10 +4,10 @@ use super::bench::own_figure;
 use super::compare::{broken, ends, estimate, machine, told, unequal};
 use super::merged::mean;
 use super::rounds::benches;
-use super::{jobs, repeat, variants, warning};
+use super::{card, jobs, repeat, variants, warning};
 use crate::chart::{Points, sweep};
 use crate::numbers::{NONE, change, shown, words};
-use crate::page::{Block, Chart, Page, Section, Table, Tone, Verdict};
+use crate::page::{Block, Card, Chart, Page, Section, Table, Tone, Verdict};
 use crate::sources;
 use crate::verdict::{self, capital, is_alike, is_decided, is_difference, labels, verdicts};
 use weir_trace::document::{Compare, CompareDocument, Comparison, SweepDocument, Variant};
@@ -20,7 +20,13 @@ pub(crate) fn compose(page: &mut Page, document: &SweepDocument) -> String {
         return format!("a sweep over {}", document.name);
     };
     let labels = labels(&first.compare);
-    page.verdicts.extend(summary(document, &labels));
+    page.cards.extend(document.points.iter().map(|point| {
+        let about = format!("{}={}", document.name, point.value);
+        Card { about, facts: Vec::new(), ..card::card(&point.document) }
+    }));
+    if let (Some(last), Some(of)) = (page.cards.last_mut(), document.points.last()) {
+        last.facts = card::card(&of.document).facts;
+    }
     for point in &document.points {
         let told = told(&point.document).into_iter().chain(broken(&point.document));
         let told = told.chain(unequal(&point.document));
@@ -30,20 +36,24 @@ pub(crate) fn compose(page: &mut Page, document: &SweepDocument) -> String {
         }));
     }
     page.verdicts.extend(unreached(document));
-    page.sections.push(variants::section(first, &labels));
     page.sections.push(results(document, &labels));
+    let along = summary(document, &labels);
+    if !along.is_empty() {
+        let mut section = Section::new("Along the sweep").folded();
+        section.blocks.push(Block::Verdicts { verdicts: along });
+        page.sections.push(section);
+    }
+    page.sections.push(variants::section(first, &labels).folded());
     for point in &document.points {
         let found = verdicts(&point.document.compare);
         if !found.is_empty() {
             let mut section =
-                Section::new(format!("Verdicts at {}={}", document.name, point.value));
+                Section::new(format!("Verdicts at {}={}", document.name, point.value)).folded();
             section.blocks.push(Block::Verdicts { verdicts: found });
             page.sections.push(section);
         }
     }
-    if let Some(section) = published(document, &labels) {
-        page.sections.push(section);
-    }
+    page.sections.extend(published(document, &labels).map(Section::folded));
     let voided: u64 =
         document.points.iter().map(|point| point.document.compare.environment.voided_rounds).sum();
     let mut facts = vec![("target", variants::ground(first))];

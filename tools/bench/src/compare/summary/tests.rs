@@ -389,8 +389,6 @@ fn what_the_order_does_is_told_and_is_not_in_the_ratio() {
         let ratio = of(&compare, "iops").ratio.expect("a ratio");
         assert!((b / a / ratio - 1.0).abs() < 1e-9, "{count} rounds: {a} {b} {ratio}");
     }
-    let told = super::super::table::answer(&compare);
-    assert!(told.contains("ran second in a round had other IOPS: -20."), "{told}");
 }
 
 #[test]
@@ -406,7 +404,7 @@ fn what_is_not_settled_is_what_more_rounds_may_decide() {
     let three = in_turn(&["a", "b", "c"], 10, 1.0, Looks::Once);
     let open = unsettled(&three).expect("no two differ");
     assert_eq!((open.a.as_str(), open.b.as_str()), ("a", "b"));
-    let said = super::super::table::so_far(&three);
+    let said = super::super::table::so_far(&three, &|name| String::from(name));
     assert!(said.starts_with("b / a +") || said.starts_with("b / a -"), "{said}");
 }
 
