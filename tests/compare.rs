@@ -325,7 +325,12 @@ fn what_makes_no_comparison_is_refused_with_its_name() {
             &["--a", "scheduler=none", "--b", "scheduler=bfq", "--sweep", "scheduler=none,bfq"],
             &["--sweep scheduler", "variant a says scheduler=none"],
         ),
-        (&["--a", "scheduler=none", "--b", "scheduler=bqf"], &["variant b", "bqf"]),
+        (
+            &["--a", "scheduler=none", "--b", "scheduler=bqf"],
+            &["variant b", "bqf", "is bfq meant?"],
+        ),
+        (&["otlp"], &["'otlp'", "is oltp meant?"]),
+        (&["--metric", "iosp"], &["iosp", "'iops'"]),
         (&["--a", "", "--b", "file:missing.img"], &["variant b", "missing.img"]),
     ] {
         expect_refused(&folder, &[&ram[..], words].concat(), parts);

@@ -98,6 +98,33 @@ pub struct Entry {
 /// Names a path understands besides its schedulers' own, as Linux does.
 const ALIASES: &[(Family, &str, &str)] = &[(Family::Multi, "deadline", "mq-deadline")];
 
+/// The name that a mistyped word is closest to: one letter off, or two in a word of five and more; a
+/// letter is wrong, missing, one too many, or two of them changed places.
+#[must_use]
+pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let most = if word.chars().count() < 5 { 1 } else { 2 };
+    let all = names.into_iter().map(|name| (distance(word, name), name));
+    let near = all.filter(|(distance, _)| (1..=most).contains(distance));
+    near.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+}
+
+/// In how many letters two words differ (Damerau and Levenshtein, each letter changed once).
+fn distance(one: &str, other: &str) -> usize {
+    let [one, other] = [one, other].map(|word| word.chars().collect::<Vec<char>>());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for (i, a) in one.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in other.iter().enumerate() {
+            let swapped = i > 0 && j > 0 && one[i - 1] == *b && other[j - 1] == *a;
+            let swap = if swapped { rows[i - 1][j - 1] + 1 } else { usize::MAX };
+            let change = rows[i][j] + usize::from(a != b);
+            row.push(change.min(rows[i][j + 1] + 1).min(row[j] + 1).min(swap));
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}
+
 /// Looks a scheduler up by the name used on `family`'s path; `deadline` is understood as
 /// `mq-deadline` on the multi-queue path.
 ///
@@ -114,7 +141,12 @@ pub fn find(family: Family, name: &str) -> Result<&'static Entry, String> {
             "scheduler {name} belongs to the other queue mode; its counterpart here is {}",
             entry.counterpart
         )),
-        None => Err(format!("unknown scheduler {name:?}; valid here: {valid}")),
+        None => {
+            let names = SCHEDULERS.iter().filter(|entry| entry.family == family);
+            let meant = nearest(name, names.map(|entry| entry.name));
+            let meant = meant.map(|meant| format!(" (is {meant} meant?)")).unwrap_or_default();
+            Err(format!("unknown scheduler {name:?}{meant}; valid here: {valid}"))
+        }
     }
 }
 
@@ -189,5 +221,30 @@ mod tests {
             assert_eq!(scheduler.name(), entry.name);
             assert_eq!(scheduler.tunables().table(), entry.tunables, "{}", entry.name);
         }
+    }
+
+    #[test]
+    fn a_mistyped_name_is_taken_for_the_nearest_and_a_strange_one_for_none() {
+        let names = ["none", "mq-deadline", "kyber", "bfq"];
+        let of = |word: &str| nearest(word, names);
+        for (word, meant) in [
+            ("bqf", "bfq"),
+            ("bf", "bfq"),
+            ("bfqq", "bfq"),
+            ("nine", "none"),
+            ("kybre", "kyber"),
+            ("kibbr", "kyber"),
+            ("qm-deadine", "mq-deadline"),
+        ] {
+            assert_eq!(of(word), Some(meant), "{word}");
+        }
+        for word in ["", "q", "bfq", "fqb", "nnoo", "kerby-x", "xbyerr"] {
+            assert_eq!(of(word), None, "{word}");
+        }
+        // The nearer of two.
+        assert_eq!(nearest("abcdx", ["abcxx", "abcde"]), Some("abcxx"));
+        assert_eq!(nearest("abcdef", ["abcdxy", "abcdeg"]), Some("abcdeg"));
+        assert_eq!([distance("ab", "ba"), distance("", "abc"), distance("abc", "")], [1, 3, 3]);
+        assert_eq!([distance("abc", "ca"), distance("kitten", "sitting")], [3, 3]);
     }
 }

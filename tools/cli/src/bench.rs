@@ -26,8 +26,8 @@ pub(crate) use self::asked::{Asked, OLTP, OltpFlags};
 pub(crate) use self::flags::{JobFlags, Window};
 pub(crate) use signals::interrupted;
 
-use crate::Failure;
 use crate::output::{print, print_line};
+use crate::{Failure, completion};
 
 /// Runs a workload on a target and reports what it got: IOPS, latencies, CPU per I/O.
 ///
@@ -57,10 +57,11 @@ enum What {
 #[derive(Debug, Args)]
 struct Workload {
     /// A preset (oltp, vdbench, streams, hdparm, hpc, dd32) or a job file.
+    #[arg(add = completion::presets())]
     job: Option<String>,
     /// The target of all jobs: KIND:REST[,OPTION=VALUE]... For oltp it can be given several times:
     /// the data is striped over all of them.
-    #[arg(long)]
+    #[arg(long, add = completion::targets())]
     target: Vec<String>,
     #[command(flatten)]
     flags: JobFlags,

@@ -3,6 +3,7 @@
 mod command;
 mod flags;
 mod go_on;
+pub(crate) mod help;
 mod leaving;
 mod output;
 mod preparing;
@@ -29,7 +30,7 @@ use crate::bench::{self, Window};
 use crate::log;
 use crate::output::{print, print_line};
 use crate::values::{RAMP_TIME, RUNTIME, whole};
-use crate::{Failure, report};
+use crate::{Failure, completion, report};
 use command::CommandFlags;
 use flags::{JobFlags, Sweep, VariantFlags, time};
 use go_on::GoesOn;
@@ -92,13 +93,13 @@ impl FailIf {
 pub(crate) struct Compare {
     /// The target: KIND:REST[,OPTION=VALUE]...; ram:1GiB if neither this nor the job names one. For
     /// oltp several are a group that the data is striped over.
-    #[arg(long)]
+    #[arg(long, add = completion::targets())]
     target: Vec<String>,
     #[command(flatten)]
     variants: VariantFlags,
     /// The kernel's own schedulers as variants, switched on the block device of --target, or on
     /// --device (root).
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', add = completion::schedulers())]
     kernel_scheduler: Vec<String>,
     #[command(flatten)]
     command: CommandFlags,

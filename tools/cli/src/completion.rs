@@ -5,24 +5,54 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
 use weir_control::Node;
+use weir_load::presets::PRESETS;
 use weir_sched::SCHEDULERS;
 
 use crate::control::Control;
-use crate::{Cli, Failure, strict};
+use crate::{Failure, whole};
 
 /// Answers a shell that asks (`COMPLETE` names it) and ends; otherwise does nothing.
 pub(crate) fn answer_shell() {
-    CompleteEnv::with_factory(|| strict(Cli::command())).complete();
+    CompleteEnv::with_factory(whole).complete();
 }
 
 /// The names of schedulers.
 pub(crate) fn schedulers() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         SCHEDULERS.iter().map(|entry| CompletionCandidate::new(entry.name)).collect()
+    })
+}
+
+/// The presets of jobs, each with what it is; files complete themselves.
+pub(crate) fn presets() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let candidate = |(name, doc): &(&'static str, &'static str)| {
+            CompletionCandidate::new(name).help(Some((*doc).into()))
+        };
+        PRESETS.iter().map(candidate).collect()
+    })
+}
+
+/// How targets of each kind begin.
+pub(crate) fn targets() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let candidate = |kind: &&weir_queue::TargetKind| {
+            CompletionCandidate::new(format!("{}:", kind.names[0])).help(Some(kind.doc.into()))
+        };
+        weir::drivers::kinds().iter().map(candidate).collect()
+    })
+}
+
+/// Options of targets that variants often differ in.
+pub(crate) fn options() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let schedulers = SCHEDULERS.iter().map(|entry| format!("scheduler={}", entry.name));
+        let modes = ["sq", "mq"].map(|mode| format!("queue_mode={mode}"));
+        modes.into_iter().chain(schedulers).map(CompletionCandidate::new).collect()
     })
 }
 
@@ -73,7 +103,7 @@ pub(crate) struct Man {
 
 impl Man {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let mut weir = helpless(strict(Cli::command()));
+        let mut weir = helpless(whole());
         weir.build();
         if let Some(folder) = &self.dir {
             let written = clap_mangen::generate_to(weir, folder);

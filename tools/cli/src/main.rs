@@ -110,6 +110,14 @@ fn strict(command: clap::Command) -> clap::Command {
     command.mut_args(strict_arg).mut_subcommands(strict)
 }
 
+/// The command line as it is understood, with the help that is made of other tables.
+fn whole() -> clap::Command {
+    let command = strict(Cli::command());
+    command
+        .mut_subcommand("compare", compare::help::grouped)
+        .mut_subcommand("bench", compare::help::with_words)
+}
+
 /// Names that people give as flags, and that are options of a target.
 const OF_TARGET: [&str; 7] =
     ["scheduler", "queue_mode", "queues", "nr_requests", "nomerges", "barriers", "spread"];
@@ -135,14 +143,13 @@ fn hear_of_sizes() {
 
 fn main() -> ExitCode {
     completion::answer_shell();
-    let arguments =
-        strict(Cli::command()).try_get_matches().unwrap_or_else(|error| match of_target(&error) {
-            Some(why) => {
-                log::say(&format!("weir: {why}"));
-                std::process::exit(2)
-            }
-            None => error.exit(),
-        });
+    let arguments = whole().try_get_matches().unwrap_or_else(|error| match of_target(&error) {
+        Some(why) => {
+            log::say(&format!("weir: {why}"));
+            std::process::exit(2)
+        }
+        None => error.exit(),
+    });
     let cli = Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     descriptors::raise();
     hear_of_sizes();

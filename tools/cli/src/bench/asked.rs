@@ -242,5 +242,8 @@ fn nanos(time: Duration) -> u64 {
 
 fn not_found(job: &str, error: &std::io::Error) -> String {
     let presets: Vec<_> = PRESETS.iter().map(|(name, _)| *name).collect();
-    format!("'{job}' is neither a preset ({}) nor a job file: {error}", presets.join(", "))
+    let meant = weir_sched::nearest(job, presets.iter().copied());
+    let meant = meant.map(|meant| format!(" (is {meant} meant?)")).unwrap_or_default();
+    let presets = presets.join(", ");
+    format!("'{job}'{meant} is neither a preset ({presets}) nor a job file: {error}")
 }

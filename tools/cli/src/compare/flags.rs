@@ -10,8 +10,8 @@ use weir::drivers::kind_of;
 use weir_bench::workload::spec::RunSpec;
 use weir_load::{jobfile, quantity};
 
-use crate::Failure;
 use crate::bench::{self, Asked, Bench, OLTP, OltpFlags, Window};
+use crate::{Failure, completion};
 
 /// Names that variants may have.
 pub(super) const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -50,7 +50,7 @@ impl Args for VariantFlags {
             let hidden = !["a", "b", "c"].contains(name);
             let help =
                 format!("Variant {name}: options of the target, or a target; settings with --sim.");
-            command.arg(flag.help(help).hide(hidden))
+            command.arg(flag.help(help).hide(hidden).add(completion::options()))
         })
     }
 
@@ -194,12 +194,14 @@ fn job_arguments() -> Vec<Arg> {
     let bench = Bench::augment_args(Command::new("bench"));
     let of_job = |arg: &&Arg| !OWN.contains(&arg.get_id().as_str());
     // Whether the job is complete is for each run to say.
-    bench.get_arguments().filter(of_job).map(|arg| arg.clone().required(false)).collect()
+    let of_job = bench.get_arguments().filter(of_job);
+    let heading = "The job, as for weir bench";
+    of_job.map(|arg| arg.clone().required(false).help_heading(heading)).collect()
 }
 
 impl Args for JobFlags {
     fn augment_args(command: Command) -> Command {
-        command.next_help_heading("The job, as for weir bench").args(job_arguments())
+        command.args(job_arguments())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
