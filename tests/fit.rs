@@ -178,6 +178,19 @@ fn jobs_on_a_target_give_a_model_with_prices() {
     command.args([&words[..], &["--runtime", "100ms"]].concat());
     let ended = Running::start(command).end();
     assert!(ended.stderr.contains("100 % of the bytes of file:holes.img"), "{ended:?}");
+    let others = ["--predict", "bfq,none", "--predict-depth", "2"];
+    let fit = ["sim", "fit", "--quiet", "--json", "--target", "ram:16MiB"];
+    let text = told(&folder, &[&fit[..], &jobs, &others].concat());
+    let document: serde_json::Value = serde_json::from_str(&text).expect("one document");
+    let rows = document["rows"].as_array().expect("rows");
+    let of = |scheduler: serde_json::Value| {
+        rows.iter().filter(|row| row["scheduler"] == scheduler && row["in_flight"] == 2).count()
+    };
+    assert_eq!([of("bfq".into()), of("none".into()), of(serde_json::Value::Null)], [3, 3, 0]);
+    assert_eq!(rows.len(), 15, "three depths that were held back, and two predictions");
+    assert!(document["model"].as_str().is_some_and(|text| text.contains("\npaces = [")), "{text}");
+    let beyond = [&fit[..], &jobs, &["--predict", "bfq", "--predict-depth", "9"]].concat();
+    expect_refused(&folder, &beyond, &["--predict-depth=9 is outside the 1..=8 of --depth"]);
     let depth = ["sim", "fit", "--target", "ram:16MiB", "--depth", "256"];
     expect_refused(&folder, &depth, &["--depth=256 is above the 128"]);
 }

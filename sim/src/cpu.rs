@@ -41,8 +41,10 @@ impl CpuTime {
 /// One step of a processor's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Computes.
+    /// Computes what has this price.
     Run(u64, Spent),
+    /// Computes for so long: what is left of what it was interrupted in.
+    Rest(u64, Spent),
     /// Takes a lock, waiting if need be.
     Take(usize),
     /// Lets go of it.
@@ -122,7 +124,7 @@ impl Cpu {
         self.running = None;
         self.epoch = self.epoch.wrapping_add(1);
         *self.time.of(spent) += now.since(since);
-        self.steps.push(Step::Run(rest, spent));
+        self.steps.push(Step::Rest(rest, spent));
         true
     }
 

@@ -1,7 +1,7 @@
 //! How processors work: the steps of processes and interrupts, one after the other, each for its
 //! price.
 
-use weir_bio::Nanos;
+use weir_bio::{Nanos, Prng};
 use weir_queue::Silent;
 
 use crate::agenda::Alarm;
@@ -10,7 +10,7 @@ use crate::heard::Heard;
 use crate::host::{Host, Layer};
 use crate::lock::Grant;
 use crate::nexus::Moved;
-use crate::profile::{Path, SharedQueue};
+use crate::profile::{PACE_NS, Path, SharedQueue};
 
 /// What a request costs a driver.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,13 @@ impl Host {
         }
         while let Some((step, in_interrupt)) = self.next_step(cpu) {
             match step {
-                Step::Run(ns, spent) => {
+                Step::Run(price, spent) => {
+                    let ns = if spent == Spent::Lost { price } else { self.at_pace(price) };
+                    if !self.compute(cpu, ns, spent) {
+                        return;
+                    }
+                }
+                Step::Rest(ns, spent) => {
                     if !self.compute(cpu, ns, spent) {
                         return;
                     }
@@ -99,6 +105,15 @@ impl Host {
                 return None;
             }
         }
+    }
+
+    /// What work of this price takes now.
+    fn at_pace(&self, price: u64) -> u64 {
+        let Some(paces) = &self.profile.machine.paces else { return price };
+        // Each stretch of time has one by its number, whatever else is drawn.
+        let number = self.agenda.now().0 / PACE_NS;
+        let drawn = Prng::new(self.seed.wrapping_add(number)).next() >> 61;
+        price * u64::from(paces[drawn as usize]) / 100
     }
 
     /// Computes for so long; whether that time has passed at once.

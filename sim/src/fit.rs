@@ -34,6 +34,17 @@ pub struct Model {
     pub host: Option<Profile>,
     /// How the model compares with the part that was held back.
     pub held_back: Vec<Held>,
+    /// How it compares with jobs of which it knows nothing.
+    pub predicted: Vec<Predicted>,
+}
+
+/// A job of which the model knows nothing, beside the model's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Predicted {
+    /// The scheduler it ran under.
+    pub scheduler: String,
+    /// Its figures.
+    pub held: Held,
 }
 
 /// A part of what was held back, beside the model's.

@@ -120,6 +120,8 @@ pub struct Host {
     /// There are paths with one queue with one lock.
     pub(crate) has_single_paths: bool,
     pub(crate) heard_below: Arc<HeardBelow>,
+    /// What paces are drawn by.
+    pub(crate) seed: u64,
     pub(crate) prng: Prng,
     pub(crate) groups: Arc<Groups>,
     pub(crate) spare: Spare,
@@ -175,6 +177,7 @@ impl Host {
             has_single_paths: false,
             heard_below: Arc::default(),
             prng: Prng::new(spec.seed),
+            seed: spec.seed,
             spare: Spare::default(),
             profile: spec.profile.clone(),
             groups: groups(&spec)?,

@@ -47,7 +47,22 @@ pub struct Machine {
     pub switch: u64,
     /// A processor that rested begins to work.
     pub idle_exit: u64,
+    /// What work takes of its price in each eighth of the time, percent, where processors are not
+    /// always as fast: one of these for each [`PACE_NS`], as if drawn. Waiting for a lock and for
+    /// its cache lines is not work.
+    #[serde(default)]
+    pub paces: Option<Paces>,
 }
+
+/// Shares of the time that processors are as fast in.
+pub type Paces = [u16; 8];
+
+/// How long processors are equally fast, ns: longer than an I/O takes, and short enough that a run
+/// has seen them all.
+pub const PACE_NS: u64 = 250_000;
+
+/// Percent of its price that work may take.
+const PACE: std::ops::RangeInclusive<u16> = 10..=10_000;
 
 /// The way of one I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -222,6 +237,11 @@ impl Profile {
                 let what = format!("sockets * cores = {cpus} is outside 1..={CPUS_MAX}");
                 return Err(ProfileError(what));
             }
+        }
+        let mut paces = self.machine.paces.iter().flatten();
+        if let Some(pace) = paces.find(|pace| !PACE.contains(pace)) {
+            let (least, most) = (PACE.start(), PACE.end());
+            return Err(ProfileError(format!("machine.paces: {pace} is outside {least}..={most}")));
         }
         let too_large = all.iter().find_map(|(name, value)| above_most(name, value));
         too_large.map_or(Ok(self), |what| Err(ProfileError(what)))

@@ -3,7 +3,12 @@
 //! A job's I/O takes the time of the disk and that of the thread that hands it in and takes its
 //! end, and a stamp tells the two apart only where the thread sleeps meanwhile. So both are found
 //! by simulating the very jobs: prices are changed until the CPU time of an I/O comes out as it was
-//! measured, times until the quantiles of the latency do. Nothing of what is held back is used.
+//! measured, times until the quantiles of the latency do. Nothing of what is held back is used, nor
+//! of the jobs under schedulers that are predicted.
+//!
+//! A shared processor is at one speed now and at another in a moment, as the other thread of its
+//! core has work or has none. That is a property of the host and not of the disk: it is taken from
+//! a null device, and all prices are of the mean speed.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +18,20 @@ use weir_queue::Config;
 use weir_sim_disk::measured::{Access, Level};
 use weir_sim_disk::{Kind, Measured, Spec};
 
-use super::{FitError, Held, LEAST, Model, Pair, shares};
+use super::{FitError, Held, LEAST, Model, Pair, Predicted, shares};
 use crate::figures::Figures;
 use crate::host::simulate;
 use crate::process::{Habit, Processes};
-use crate::profile::{LockPrice, Machine, Path, Profile, SchedulerPrice, SharedQueue};
+use crate::profile::{
+    LockPrice, Machine, PACE_NS, Paces, Path, Profile, SchedulerPrice, SharedQueue,
+};
 use crate::spec::HostSpec;
 
 /// A job of random reads that was measured.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
+    /// The scheduler it ran under.
+    pub scheduler: String,
     /// I/Os under way.
     pub depth: u16,
     /// How long it was measured, ns.
@@ -48,7 +57,37 @@ pub struct Setting {
     pub cpus: usize,
     /// What schedulers add.
     pub schedulers: Vec<Added>,
+    /// How fast its processors are.
+    pub paces: Option<Paces>,
 }
+
+/// How fast processors are, from the times of one I/O at a time that costs nothing but work: those
+/// at the middle of each eighth of the time beside their mean, so that what was priced by its mean
+/// is right. `None`: there are too few to tell. What takes several times as long as most is no
+/// slower work: something else has run.
+#[must_use]
+pub fn paces(alone: &Times) -> Option<Paces> {
+    if alone.count() < LEAST as u64 {
+        return None;
+    }
+    let stalls_from = alone.quantile_ns(0.5).saturating_mul(STALL);
+    let at_work = || alone.buckets().take_while(|(ns, _)| *ns < stalls_from);
+    let whole: u128 = at_work().map(|(ns, times)| u128::from(ns) * u128::from(times)).sum();
+    let of_time = |sixteenths: u128| {
+        let mut passed = 0;
+        let is_there = |(ns, times): &(u64, u64)| {
+            passed += u128::from(*ns) * u128::from(*times);
+            passed * 16 >= whole * sixteenths
+        };
+        at_work().find(is_there).map_or(1, |(ns, _)| ns.max(1)) as f64
+    };
+    let times = [1, 3, 5, 7, 9, 11, 13, 15].map(of_time);
+    let rate = times.iter().map(|ns| 1.0 / ns).sum::<f64>() / 8.0;
+    Some(times.map(|ns| (ns * rate * 100.0).round().clamp(10.0, 10_000.0) as u16))
+}
+
+/// How many times as long as the median I/O one takes that was interrupted.
+const STALL: u64 = 6;
 
 /// What a scheduler adds to CPU time, ns.
 #[derive(Clone, Debug)]
@@ -86,7 +125,10 @@ struct Price {
     burst: f64,
 }
 
-/// The measured jobs of one depth, together.
+/// A scheduler and a depth.
+type Under = (String, u16);
+
+/// The measured jobs of one scheduler and depth, together.
 #[derive(Clone, Debug, Default)]
 struct AtDepth {
     ios: u64,
@@ -106,10 +148,10 @@ impl AtDepth {
     }
 }
 
-fn by_depth(of: &[Ran]) -> BTreeMap<u16, AtDepth> {
-    let mut all: BTreeMap<u16, AtDepth> = BTreeMap::new();
-    for Ran { depth, wall_ns, cpu_ns, row } in of {
-        let at = all.entry(*depth).or_default();
+fn by_depth(of: &[Ran]) -> BTreeMap<Under, AtDepth> {
+    let mut all: BTreeMap<Under, AtDepth> = BTreeMap::new();
+    for Ran { scheduler, depth, wall_ns, cpu_ns, row } in of {
+        let at = all.entry((scheduler.clone(), *depth)).or_default();
         at.ios += row.ios;
         at.wall_ns += wall_ns;
         at.cpu_ns += cpu_ns;
@@ -119,17 +161,23 @@ fn by_depth(of: &[Ran]) -> BTreeMap<u16, AtDepth> {
     all
 }
 
-/// Fits a model to jobs, and compares it with those that are held back.
+/// Fits a model to jobs, compares it with those that are held back, and predicts those under other
+/// schedulers or at other depths.
 ///
 /// # Errors
 /// Too few I/Os of a job, no job at all, or nothing that is held back.
-pub fn fit(fitted: &[Ran], held: &[Ran], setting: &Setting) -> Result<Model, FitError> {
-    let (fitted, held) = (by_depth(fitted), by_depth(held));
+pub fn fit(
+    fitted: &[Ran],
+    held: &[Ran],
+    predicted: &[Ran],
+    setting: &Setting,
+) -> Result<Model, FitError> {
+    let [fitted, held, predicted] = [fitted, held, predicted].map(by_depth);
     if fitted.is_empty() || held.is_empty() {
         return Err(FitError(String::from("there is no job to fit to, or none that is held back")));
     }
-    for (part, of) in [("fitted to", &fitted), ("held back", &held)] {
-        if let Some((depth, at)) = of.iter().find(|(_, at)| at.ios < LEAST as u64) {
+    for (part, of) in [("fitted to", &fitted), ("held back", &held), ("predicted", &predicted)] {
+        if let Some(((_, depth), at)) = of.iter().find(|(_, at)| at.ios < LEAST as u64) {
             let what = format!(
                 "too few I/Os: {} with a depth of {depth} in the part that is {part}, and {LEAST} \
                  are needed",
@@ -139,7 +187,7 @@ pub fn fit(fitted: &[Ran], held: &[Ran], setting: &Setting) -> Result<Model, Fit
         }
     }
     let mut price = first_price(&fitted);
-    let levels = fitted.iter().map(|(depth, at)| Level {
+    let levels = fitted.iter().map(|((_, depth), at)| Level {
         in_flight: u32::from(*depth),
         read: shares::of_times(&at.device),
         write: Vec::new(),
@@ -163,28 +211,36 @@ pub fn fit(fitted: &[Ran], held: &[Ran], setting: &Setting) -> Result<Model, Fit
         }
         price = next_price(price, &fitted, &simulated);
     }
-    let simulated = simulate_all(&held, &disk, price, setting)?;
-    let held_back = held.iter().zip(&simulated).map(|((depth, theirs), ours)| {
-        let share = |share: f64| Pair {
-            measured: theirs.total.quantile_ns(share) as f64 / 1e3,
-            model: ours.all.total.quantile_ns(share) as f64 / 1e3,
-        };
-        Held {
-            in_flight: u32::from(*depth),
-            op: "read",
-            commands: theirs.ios,
-            rate: Pair { measured: theirs.iops(), model: ours.iops() },
-            p50_us: share(0.5),
-            p99_us: share(0.99),
-        }
-    });
-    let (held_back, host) = (held_back.collect(), Some(profile(price, setting)));
+    let beside = |measured: &BTreeMap<Under, AtDepth>| -> Result<Vec<Predicted>, FitError> {
+        let simulated = simulate_all(measured, &disk, price, setting)?;
+        let pairs = measured.iter().zip(&simulated);
+        Ok(pairs.map(|((under, theirs), ours)| side_by_side(under, theirs, ours)).collect())
+    };
+    let held_back = beside(&held)?.into_iter().map(|one| one.held).collect();
+    let predicted = beside(&predicted)?;
+    let host = Some(profile(price, setting));
     let Setting { size, tags: depth, rotational, .. } = *setting;
-    Ok(Model { disk, size, depth, rotational, host, held_back })
+    Ok(Model { disk, size, depth, rotational, host, held_back, predicted })
+}
+
+fn side_by_side((scheduler, depth): &Under, theirs: &AtDepth, ours: &Figures) -> Predicted {
+    let share = |share: f64| Pair {
+        measured: theirs.total.quantile_ns(share) as f64 / 1e3,
+        model: ours.all.total.quantile_ns(share) as f64 / 1e3,
+    };
+    let held = Held {
+        in_flight: u32::from(*depth),
+        op: "read",
+        commands: theirs.ios,
+        rate: Pair { measured: theirs.iops(), model: ours.iops() },
+        p50_us: share(0.5),
+        p99_us: share(0.99),
+    };
+    Predicted { scheduler: scheduler.clone(), held }
 }
 
 /// All that the deepest job's I/O costs is taken for its own, the rest of the others' for a burst.
-fn first_price(of: &BTreeMap<u16, AtDepth>) -> Price {
+fn first_price(of: &BTreeMap<Under, AtDepth>) -> Price {
     let costs: Vec<f64> = of.values().map(AtDepth::cpu).collect();
     let each = costs.last().copied().unwrap_or(0.0) * 0.8;
     Price { each, burst: (costs[0] - each).max(0.1 * each) }
@@ -192,7 +248,7 @@ fn first_price(of: &BTreeMap<u16, AtDepth>) -> Price {
 
 /// The prices with which the first and the last job would have cost what they did, had they gone
 /// together as they did in the simulation.
-fn next_price(of: Price, fitted: &BTreeMap<u16, AtDepth>, simulated: &[Figures]) -> Price {
+fn next_price(of: Price, fitted: &BTreeMap<Under, AtDepth>, simulated: &[Figures]) -> Price {
     let wanted: Vec<f64> = fitted.values().map(AtDepth::cpu).collect();
     let got: Vec<f64> = simulated.iter().map(cpu).collect();
     // How many bursts an I/O has.
@@ -214,22 +270,26 @@ fn cpu(of: &Figures) -> f64 {
 }
 
 fn simulate_all(
-    of: &BTreeMap<u16, AtDepth>,
+    of: &BTreeMap<Under, AtDepth>,
     disk: &Measured,
     price: Price,
     setting: &Setting,
 ) -> Result<Vec<Figures>, FitError> {
-    let one = |(depth, at): (&u16, &AtDepth)| {
+    let least = if setting.paces.is_some() { STRETCHES * PACE_NS } else { 1_000_000 };
+    let one = |(under, at): (&Under, &AtDepth)| {
         let ns = (IOS as f64 * at.wall_ns as f64 / at.ios as f64) as u64;
-        let host = host(*depth, disk, price, setting);
-        let ran = simulate(host, ns / 10, ns.max(1_000_000));
+        let ran = simulate(host(under, disk, price, setting), ns / 10, ns.max(least));
         ran.map(|(figures, _)| figures).map_err(|why| FitError(why.to_string()))
     };
     of.iter().map(one).collect()
 }
 
-/// A host with one job of this depth.
-fn host(depth: u16, disk: &Measured, price: Price, setting: &Setting) -> HostSpec {
+/// Stretches of equal speed that are simulated at least, where speeds differ.
+const STRETCHES: u64 = 400;
+
+/// A host with one job of this depth under this scheduler.
+fn host((scheduler, depth): &Under, disk: &Measured, price: Price, setting: &Setting) -> HostSpec {
+    let depth = *depth;
     let job = Job {
         access: Places::Random,
         sizes: [0; 3].map(|_| Sizes::Fixed(setting.block)),
@@ -242,7 +302,7 @@ fn host(depth: u16, disk: &Measured, price: Price, setting: &Setting) -> HostSpe
         config: Config {
             queues: 1,
             depth: Some(setting.tags.max(depth)),
-            scheduler: Some(String::from("none")),
+            scheduler: Some(scheduler.clone()),
             timeout_ns: 0,
             wbt_lat_us: Some(0),
             ..Config::default()
@@ -278,6 +338,7 @@ fn profile(Price { each, burst }: Price, setting: &Setting) -> Profile {
             slice: 3_000_000,
             switch: 0,
             idle_exit: 0,
+            paces: setting.paces,
         },
         path: Path {
             syscall: half,

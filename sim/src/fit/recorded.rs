@@ -124,7 +124,7 @@ pub fn fit(recording: &Recording) -> Result<Model, FitError> {
     let held_back = compare(&disk, &held)?;
     let stated = recording.queue.iter().find(|stated| stated.value.0 == "rotational");
     let rotational = stated.is_some_and(|stated| stated.value.1 != 0);
-    Ok(Model { disk, size, depth, rotational, host: None, held_back })
+    Ok(Model { disk, size, depth, rotational, host: None, held_back, predicted: Vec::new() })
 }
 
 /// Reads and writes as long as there are more than a few of them: those of a file system's own

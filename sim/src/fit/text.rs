@@ -84,6 +84,10 @@ fn write_host(text: &mut String, host: &Profile) -> std::fmt::Result {
     for (name, fields) in tables(host) {
         writeln!(text, "[host.{name}]")?;
         fields.iter().try_for_each(|(name, value)| writeln!(text, "{name} = {value}"))?;
+        if let Some(paces) = host.machine.paces.filter(|_| name == "machine") {
+            writeln!(text, "# Percent of its price that work takes in each eighth of the time.")?;
+            writeln!(text, "paces = {paces:?}")?;
+        }
     }
     writeln!(
         text,

@@ -1,13 +1,12 @@
-//! What `weir sim fit` predicts of a disk, against `weir bench` on it in the same run: a `file:`
-//! disk with direct I/O and a `ram:` disk, by random reads of 4 KiB of one thread.
+//! What `weir sim fit` predicts of a disk, against jobs of `weir bench`'s engine on it in the same
+//! run: a `file:` disk with direct I/O and a `ram:` disk, by random reads of 4 KiB of one thread.
 //!
 //! The model is fitted to some depths without a scheduler. Predicted are four depths, of which two
 //! were not fitted, under schedulers that were not: IOPS, the median and the 99th percentile of the
-//! latency. Each round fits anew, measures and predicts, as a shared machine is at one speed now
-//! and at another in a minute; compared are the medians of the rounds. Exit status 1: a figure is
-//! further off than its bound.
+//! latency. All jobs are measured in turn, in short rounds, as a shared machine is at one speed now
+//! and at another in a moment. Exit status 1: a figure is further off than its bound.
 //!
-//! cargo bench -p weir-cli --bench predict [-- --rounds 7 --milliseconds 250 --mib 256
+//! cargo bench -p weir-cli --bench predict [-- --rounds 20 --milliseconds 100 --mib 256
 //!     --folder DIR]
 
 #![forbid(unsafe_code)]
@@ -29,18 +28,8 @@ const AIM: f64 = 8.0;
 const FITTED: &str = "1,4,16,64";
 
 /// Depths that are predicted, and schedulers: none of these was fitted, of those two.
-const DEPTHS: [&str; 4] = ["1", "8", "16", "32"];
-const SCHEDULERS: [&str; 2] = ["mq-deadline", "bfq"];
-
-/// What is predicted, by the names that `weir sim run` and `weir bench` have for it.
-const METRICS: [&str; 3] = ["iops", "p50_us", "p99_us"];
-
-struct Setup {
-    folder: PathBuf,
-    rounds: u32,
-    milliseconds: u32,
-    mib: u64,
-}
+const DEPTHS: &str = "1,8,16,32";
+const SCHEDULERS: &str = "mq-deadline,bfq";
 
 struct RemovedAtEnd(PathBuf);
 
@@ -56,35 +45,21 @@ fn main() -> ExitCode {
     let folder = arguments
         .word("--folder")
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
-    let setup = Setup {
-        rounds: arguments.number("--rounds", 7, 1),
-        milliseconds: arguments.number("--milliseconds", 250, 50),
-        mib: u64::from(arguments.number("--mib", 256, 1)),
-        folder,
-    };
-    let image = RemovedAtEnd(setup.folder.join(format!("weir-predict-{}.img", std::process::id())));
-    fill(&image.0, setup.mib << 20);
-    let file = format!("file:{}", image.0.display());
-    let ram = format!("ram:{}MiB", setup.mib);
+    let rounds: u32 = arguments.number("--rounds", 20, 1);
+    let milliseconds: u32 = arguments.number("--milliseconds", 100, 10);
+    let mib = u64::from(arguments.number("--mib", 256, 1));
+    let image = RemovedAtEnd(folder.join(format!("weir-predict-{}.img", std::process::id())));
+    fill(&image.0, mib << 20);
     println!("{}", machine());
-    println!(
-        "fitted at depths {FITTED} with none; {} rounds of {} ms",
-        setup.rounds, setup.milliseconds
-    );
-    println!(
-        "target scheduler depth metric: measured (least..most), predicted (least..most), error"
-    );
-    let mut worst = [0.0_f64; 2];
-    for (at, (name, target)) in [("file", &file), ("ram", &ram)].into_iter().enumerate() {
-        worst[at] = compare(&setup, name, target);
-    }
-    println!(
-        "the worst: file {:.1} %, ram {:.1} %; bound {BOUND} %, aim {AIM} %",
-        worst[0], worst[1]
-    );
+    println!("fitted at depths {FITTED} with none; {rounds} rounds of {milliseconds} ms");
+    println!("target scheduler depth metric: measured, predicted, error");
+    let runs = [rounds.to_string(), format!("{milliseconds}ms")];
+    let file = compare("file", &format!("file:{}", image.0.display()), &runs);
+    let ram = compare("ram", &format!("ram:{mib}MiB"), &runs);
+    println!("the worst: file {file:.1} %, ram {ram:.1} %; bound {BOUND} %, aim {AIM} %");
     // A short run shows that the bench still runs, and nothing else.
-    let is_short = setup.rounds < 3;
-    match worst.iter().any(|worst| *worst > BOUND) && !is_short {
+    let is_short = rounds < 3;
+    match file.max(ram) > BOUND && !is_short {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     }
@@ -109,100 +84,33 @@ fn fill(path: &Path, bytes: u64) {
     file.sync_all().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
 
-/// A command of weir's, which has to succeed; its output.
-fn weir(words: &[&str]) -> String {
-    let output = Program::new(env!("CARGO_BIN_EXE_weir")).args(words).output().expect("it runs");
+/// Fits, measures and predicts; how far the worst prediction is off, percent.
+fn compare(name: &str, target: &str, [rounds, runtime]: &[String; 2]) -> f64 {
+    let fit = ["sim", "fit", "--target", target, "--depth", FITTED, "--quiet", "--json"];
+    let runs = ["--rounds", rounds, "--runtime", runtime];
+    let others = ["--predict", SCHEDULERS, "--predict-depth", DEPTHS];
+    let words = [&fit[..], &runs, &others].concat();
+    let output = Program::new(env!("CARGO_BIN_EXE_weir")).args(&words).output().expect("it runs");
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "weir {words:?}: {told}");
-    String::from_utf8(output.stdout).expect("text")
-}
-
-fn json(words: &[&str]) -> Value {
-    serde_json::from_str(&weir(words)).expect("a document")
-}
-
-/// A scheduler, a depth, and the three metrics of all rounds: measured, predicted.
-struct Cell {
-    scheduler: &'static str,
-    depth: &'static str,
-    rounds: [[Vec<f64>; 2]; 3],
-}
-
-/// Fits, measures and predicts; how far the worst prediction is off, percent.
-fn compare(setup: &Setup, name: &str, target: &str) -> f64 {
-    let model = format!("predict-{}-{name}.toml", std::process::id());
-    let model = RemovedAtEnd(setup.folder.join(model));
-    let path = model.0.display().to_string();
-    let cell = |scheduler| move |depth| Cell { scheduler, depth, rounds: Default::default() };
-    let mut cells: Vec<Cell> =
-        SCHEDULERS.into_iter().flat_map(|scheduler| DEPTHS.map(cell(scheduler))).collect();
-    let runtime = format!("{}ms", setup.milliseconds);
-    for round in 0..setup.rounds {
-        let fit = ["sim", "fit", "--target", target, "--depth", FITTED, "--quiet"];
-        weir(&[&fit[..], &["--rounds", "2", "--runtime", &runtime, "-o", &path]].concat());
-        let seed = (round + 1).to_string();
-        for Cell { scheduler, depth, rounds } in &mut cells {
-            let target = format!("{target},scheduler={scheduler}");
-            let figures = bench(&target, depth, &runtime, &seed);
-            rounds.iter_mut().zip(figures).for_each(|([measured, _], one)| measured.push(one));
-        }
-        predict(&path, &mut cells);
-    }
-    cells.iter_mut().map(|cell| cell.tell(name)).fold(0.0, f64::max)
-}
-
-/// Simulates all cells on the model.
-fn predict(model: &str, cells: &mut [Cell]) {
-    let sets = [
-        format!("queue.scheduler={}", SCHEDULERS.join(",")),
-        format!("process.job.depth={}", DEPTHS.join(",")),
-        String::from("queue.queues=1"),
-        String::from("run.time=200ms"),
-    ];
-    let mut run = vec!["sim", "run", model, "--json", "--quiet"];
-    sets.iter().for_each(|set| run.extend(["--set", set.as_str()]));
-    let document = json(&run);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
     let rows = document["rows"].as_array().expect("rows");
-    for Cell { scheduler, depth, rounds } in cells {
-        let case = format!("queue.scheduler={scheduler} process.job.depth={depth} process=job");
-        for (metric, [_, predicted]) in METRICS.iter().zip(rounds) {
-            let row = rows.iter().find(|row| row["case"] == case && row["metric"] == *metric);
-            let value = row.and_then(|row| row["value"].as_f64());
-            predicted.push(value.unwrap_or_else(|| panic!("no {metric} of {case}: {rows:?}")));
-        }
-    }
-}
-
-impl Cell {
-    /// Prints its lines; how far the worst is off, percent.
-    fn tell(&mut self, name: &str) -> f64 {
-        let Cell { scheduler, depth, rounds } = self;
-        let mut worst = 0.0_f64;
-        for (metric, pair) in METRICS.iter().zip(rounds) {
-            let told = pair.each_mut().map(|all| {
-                all.sort_by(f64::total_cmp);
-                let median = all[all.len() / 2];
-                (median, format!("{median:.1} ({:.1}..{:.1})", all[0], all[all.len() - 1]))
-            });
-            let [(measured, of_bench), (predicted, of_model)] = told;
-            let off = (predicted / measured - 1.0) * 100.0;
-            let mark = if off.abs() > BOUND { " OFF" } else { "" };
-            println!(
-                "{name:5} {scheduler:11} {depth:>3} {metric:7} {of_bench:>32} {of_model:>32} \
-                 {off:>+6.1} %{mark}"
-            );
-            worst = worst.max(off.abs());
-        }
-        worst
-    }
-}
-
-/// One run of `weir bench`: IOPS, median and 99th percentile in us.
-fn bench(target: &str, depth: &str, runtime: &str, seed: &str) -> [f64; 3] {
-    let job = ["--rw", "randread", "--bs", "4k", "--iodepth", depth, "--randseed", seed];
-    let how = ["--runtime", runtime, "--ramp-time", "100ms", "--json", "--quiet"];
-    let document = json(&[&["bench", "--target", target][..], &job, &how].concat());
-    let number = |value: &Value| value.as_f64().expect("a number");
-    let latency = &document["latency_ns"];
-    [number(&document["iops"]), number(&latency["p50"]) / 1e3, number(&latency["p99"]) / 1e3]
+    let predicted: Vec<&Value> = rows.iter().filter(|row| row["scheduler"].is_string()).collect();
+    assert_eq!(predicted.len(), 24, "two schedulers, four depths, three figures");
+    let off = |row: &&Value| {
+        let figure = |name: &str| row[name].as_f64().expect("a number");
+        let (scheduler, metric) = (row["scheduler"].as_str(), row["metric"].as_str());
+        let off = figure("error_pct");
+        println!(
+            "{name:5} {:11} {:>3} {:7} {:>12.1} {:>12.1} {off:>+6.1} %{}",
+            scheduler.unwrap_or_default(),
+            figure("in_flight"),
+            metric.unwrap_or_default(),
+            figure("source"),
+            figure("value"),
+            if off.abs() > BOUND { " OFF" } else { "" }
+        );
+        off.abs()
+    };
+    predicted.iter().map(off).fold(0.0, f64::max)
 }

@@ -6,7 +6,13 @@ const PRICE: Price = Price { each: 900.0, burst: 3_000.0 };
 
 fn setting() -> Setting {
     let schedulers = vec![Added::of("bfq", 33, [800.0, 30.0])];
-    Setting { size: 1 << 30, tags: 128, rotational: false, block: 4096, cpus: 2, schedulers }
+    let (size, rotational, paces) = (1 << 30, false, None);
+    Setting { size, tags: 128, rotational, block: 4096, cpus: 2, schedulers, paces }
+}
+
+/// On a host that is at half its speed for half the time.
+fn uneven() -> Setting {
+    Setting { paces: Some([67, 67, 67, 67, 200, 200, 200, 200]), ..setting() }
 }
 
 fn known(ns: u64) -> Measured {
@@ -29,12 +35,14 @@ fn known(ns: u64) -> Measured {
 }
 
 /// Jobs as they would have been measured on a disk with these prices.
-fn ran(disk: &Measured, depths: &[u16]) -> Vec<Ran> {
+fn ran(disk: &Measured, scheduler: &str, depths: &[u16], setting: &Setting) -> Vec<Ran> {
     let one = |depth: &u16| {
-        let host = host(*depth, disk, PRICE, &setting());
+        let scheduler = scheduler.to_owned();
+        let under = (scheduler.clone(), *depth);
+        let host = host(&under, disk, PRICE, setting);
         let (figures, _) = simulate(host, 10_000_000, 200_000_000).expect("it runs");
         let cpu_ns = figures.time.user + figures.time.system;
-        Ran { depth: *depth, wall_ns: figures.ns, cpu_ns, row: figures.all }
+        Ran { scheduler, depth: *depth, wall_ns: figures.ns, cpu_ns, row: figures.all }
     };
     depths.iter().map(one).collect()
 }
@@ -44,36 +52,66 @@ fn jobs_on_a_known_disk_and_host_come_out_as_they_were() {
     // One that takes its time, and one in memory, where all of it is the processor's.
     for ns in [80_000, 0] {
         let disk = known(ns);
-        let jobs = ran(&disk, &[1, 8, 64]);
-        let model = fit(&jobs, &jobs, &setting()).expect("a model");
-        assert_eq!(model.held_back.len(), 3);
-        for Held { in_flight, rate, p50_us, p99_us, .. } in &model.held_back {
-            for (name, pair) in [("rate", rate), ("p50", p50_us), ("p99", p99_us)] {
-                let off = pair.error_pct();
-                assert!(off.abs() < 4.0, "{ns} ns: {name} with {in_flight}: {off:.1} %");
-            }
-        }
+        let jobs = ran(&disk, "none", &[1, 8, 64], &setting());
         // A depth that was not fitted, and a scheduler that was not.
-        let other = &ran(&disk, &[24])[0];
+        let others = ran(&disk, "bfq", &[1, 24], &setting());
+        let model = fit(&jobs, &jobs, &others, &setting()).expect("a model");
+        assert_eq!((model.held_back.len(), model.predicted.len()), (3, 2));
+        model.held_back.iter().for_each(|held| is_near(held, 4.0));
+        for Predicted { scheduler, held } in &model.predicted {
+            assert_eq!(scheduler, "bfq");
+            is_near(held, 8.0);
+        }
         let host = model.host.as_ref().expect("prices");
-        let price = Price {
-            each: (host.path.submit + host.path.end) as f64,
-            burst: (host.path.syscall + host.path.interrupt) as f64,
-        };
-        let spec = self::host(24, &model.disk, price, &setting());
-        let (ours, _) = simulate(spec, 10_000_000, 200_000_000).expect("it runs");
-        let off = ours.iops() / (other.row.ios as f64 * 1e9 / other.wall_ns as f64) - 1.0;
-        assert!(off.abs() < 0.08, "{ns} ns: {:.1} % at a depth between", off * 100.0);
         // 800 alone and 30 with 33: 794 once, and 6 for each.
         let bfq = &host.scheduler["bfq"];
         assert_eq!((bfq.own, bfq.turn), (5, 794));
     }
 }
 
+fn is_near(held: &Held, bound: f64) {
+    let Held { in_flight, rate, p50_us, p99_us, .. } = held;
+    for (name, pair) in [("rate", rate), ("p50", p50_us), ("p99", p99_us)] {
+        let off = pair.error_pct();
+        assert!(off.abs() < bound, "{name} with {in_flight}: {off:.1} %, {pair:?}");
+    }
+}
+
+#[test]
+fn a_scheduler_costs_more_where_the_processor_is_slower() {
+    let jobs = ran(&known(0), "none", &[1, 8], &uneven());
+    let others = ran(&known(0), "bfq", &[1], &uneven());
+    let model = fit(&jobs, &jobs, &others, &uneven()).expect("a model");
+    is_near(&model.predicted[0].held, 4.0);
+    // A model that does not know of it takes the time of all I/Os for as much longer.
+    let even = fit(&jobs, &jobs, &others, &setting()).expect("a model");
+    let off = even.predicted[0].held.p99_us.error_pct();
+    assert!(off < -5.0, "{off:.1} %");
+}
+
+#[test]
+fn paces_are_shares_of_the_time_about_the_mean_speed() {
+    let mut alone = Times::default();
+    // Four times as slow for half the time, so four of five I/Os are fast.
+    alone.record(100, 4_000);
+    alone.record(400, 1_000);
+    let paces = paces(&alone).expect("enough");
+    assert!(paces.is_sorted());
+    let rate = paces.iter().map(|pace| 100.0 / f64::from(*pace)).sum::<f64>() / 8.0;
+    assert!((rate - 1.0).abs() < 0.01, "{rate}: {paces:?}");
+    let slow = paces.iter().filter(|pace| **pace > 150).count();
+    assert_eq!(slow, 4, "{paces:?}");
+    alone.record(50_000_000, 1);
+    assert_eq!(super::paces(&alone), Some(paces), "it was interrupted");
+    let mut few = Times::default();
+    few.record(100, LEAST as u64 - 1);
+    assert_eq!(super::paces(&few), None);
+}
+
 #[test]
 fn the_text_of_a_priced_model_has_its_prices() {
-    let jobs = ran(&known(50_000), &[1, 8]);
-    let model = fit(&jobs, &jobs, &setting()).expect("a model");
+    let jobs = ran(&known(50_000), "none", &[1, 8], &uneven());
+    let model = fit(&jobs, &jobs, &[], &uneven()).expect("a model");
     let text = model.text("a test");
     let table: toml::Table = text.parse().unwrap_or_else(|why| panic!("{why}\n{text}"));
     let host = Profile::read(table["host"].as_table().expect("a table")).expect("prices");
@@ -83,8 +121,12 @@ fn the_text_of_a_priced_model_has_its_prices() {
 
 #[test]
 fn too_few_ios_are_refused_with_their_number() {
-    let few = vec![Ran { depth: 4, wall_ns: 1, cpu_ns: 1, row: Row { ios: 3, ..Row::default() } }];
-    let why = fit(&few, &few, &setting()).expect_err("three").to_string();
+    let row = Row { ios: 3, ..Row::default() };
+    let few = vec![Ran { depth: 4, wall_ns: 1, cpu_ns: 1, row, ..Ran::default() }];
+    let why = fit(&few, &few, &[], &setting()).expect_err("three").to_string();
     assert!(why.starts_with("too few I/Os: 3 with a depth of 4"), "{why}");
-    assert!(fit(&[], &[], &setting()).is_err());
+    assert!(fit(&[], &[], &[], &setting()).is_err());
+    let enough = ran(&known(50_000), "none", &[1], &setting());
+    let why = fit(&enough, &enough, &few, &setting()).expect_err("three").to_string();
+    assert!(why.contains("in the part that is predicted"), "{why}");
 }

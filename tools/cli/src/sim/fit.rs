@@ -23,7 +23,8 @@ use crate::{Failure, log};
 /// From a recording (weir record) come the times of the disk: fitted to and held back are
 /// stretches of time in turn. With --target they come from random reads at some depths without a
 /// scheduler, and with them what an I/O costs the processor here, and what each scheduler adds on a
-/// null device; fitted to and held back are rounds in turn.
+/// null device; fitted to and held back are rounds in turn. --predict measures jobs under schedulers
+/// that it is not fitted to beside them.
 ///
 /// Example: weir sim fit --target ram:64MiB --rounds 2 --runtime 50ms -o disk.toml
 /// Example: weir sim run disk.toml --set queue.scheduler=none,bfq --set process.job.depth=1,8,32
@@ -95,12 +96,14 @@ impl Fit {
     }
 
     fn text(&self, model: &Model) -> String {
-        let heads = ["at once", "op", "commands", "metric", "held back", "model", "error"];
+        let heads =
+            ["scheduler", "at once", "op", "commands", "metric", "measured", "model", "error"];
         let mut rows = vec![heads.map(String::from)];
-        for held in &model.held_back {
+        for (scheduler, held) in beside(model) {
             for (metric, Pair { measured, model }, off) in figures(held) {
                 let Held { in_flight, op, commands, .. } = held;
                 rows.push([
+                    scheduler.map_or_else(|| String::from("held back"), String::from),
                     in_flight.to_string(),
                     String::from(*op),
                     commands.to_string(),
@@ -119,9 +122,10 @@ impl Fit {
     }
 
     fn document(&self, source: &str, model: &Model) -> Value {
-        let rows = model.held_back.iter().flat_map(|held| {
-            figures(held).map(|(metric, Pair { measured, model }, off)| {
-                json!({"in_flight": held.in_flight, "op": held.op, "commands": held.commands,
+        let rows = beside(model).flat_map(|(scheduler, held)| {
+            figures(held).map(move |(metric, Pair { measured, model }, off)| {
+                json!({"scheduler": scheduler,
+                       "in_flight": held.in_flight, "op": held.op, "commands": held.commands,
                        "metric": metric, "source": measured, "value": model, "error_pct": off})
             })
         });
@@ -137,6 +141,13 @@ impl Fit {
             "rows": rows.collect::<Vec<Value>>(),
         })
     }
+}
+
+/// What the model is held against: jobs that were held back, and those under a scheduler that it
+/// predicts.
+fn beside(model: &Model) -> impl Iterator<Item = (Option<&str>, &Held)> {
+    let held_back = model.held_back.iter().map(|held| (None, held));
+    held_back.chain(model.predicted.iter().map(|one| (Some(one.scheduler.as_str()), &one.held)))
 }
 
 /// The figures of a line, each with how far the model is off.
