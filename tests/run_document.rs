@@ -129,11 +129,10 @@ fn expect_each_to_count(base: &RunSpec, prefix: &str, rows: Vec<Row>) {
     }
 }
 
-#[test]
-fn each_field_of_a_stream_changes_what_the_run_does() {
+/// The fields of a run that are not its job's.
+fn of_whole_run() -> Vec<Row> {
     let time = |ms: u32| json!({"secs": 0, "nanos": ms * 1_000_000});
-    let clones = || vec![(".clones", json!(20))];
-    let rows = vec![
+    vec![
         ("workload/stages/0/name", json!("first"), vec![]),
         ("target", json!("ram:2MiB"), vec![]),
         ("runtime", time(1), vec![(".time_based", json!(true))]),
@@ -147,6 +146,14 @@ fn each_field_of_a_stream_changes_what_the_run_does() {
         ("prepare", json!("no"), vec![]),
         ("notes", json!(["a note"]), vec![]),
         ("command", json!(["weir", "compare"]), vec![]),
+    ]
+}
+
+#[test]
+fn each_field_of_a_stream_changes_what_the_run_does() {
+    let clones = || vec![(".clones", json!(20))];
+    let mut rows = of_whole_run();
+    rows.extend([
         (".name", json!("other"), vec![]),
         (".target", json!("ram:2MiB"), vec![]),
         (".access", json!("sequential"), vec![]),
@@ -199,7 +206,7 @@ fn each_field_of_a_stream_changes_what_the_run_does() {
             json!(true),
             vec![("target", json!("file:holes.img,size=1MiB")), (".direction", json!("read"))],
         ),
-    ];
+    ]);
     expect_each_to_count(&stream(), "/workload/stages/0/jobs/0", rows);
 }
 

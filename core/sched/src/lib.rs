@@ -98,8 +98,8 @@ pub struct Entry {
 /// Names a path understands besides its schedulers' own, as Linux does.
 const ALIASES: &[(Family, &str, &str)] = &[(Family::Multi, "deadline", "mq-deadline")];
 
-/// The name that a mistyped word is closest to: one letter off, or two in a word of five and more; a
-/// letter is wrong, missing, one too many, or two of them changed places.
+/// The name that a mistyped word is closest to: one letter off, or two in a word of five and more;
+/// a letter is wrong, missing, one too many, or two of them changed places.
 #[must_use]
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = if word.chars().count() < 5 { 1 } else { 2 };

@@ -7,8 +7,8 @@ use weir_trace::document::Compare;
 use weir_trace::metric::{COMMITS, FIGURE, FIGURE_NS, IOPS, MAKESPAN, Metric, Unit, primary};
 
 use crate::numbers::{count, percent};
-use crate::page::Tone;
 use crate::rank::{Against, Place, against, between, places};
+use crate::tone::Tone;
 use crate::verdict::{is_alike, labels};
 
 /// A sentence, its names apart from its words.

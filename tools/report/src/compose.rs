@@ -13,7 +13,8 @@ mod sweep;
 mod variants;
 
 use crate::numbers::command_line;
-use crate::page::{Block, Page, Section, Tone, Verdict};
+use crate::page::{Block, Page, Section};
+use crate::tone::{Tone, Verdict};
 use crate::{Error, windows};
 use weir_trace::document::{BenchDocument, Document};
 

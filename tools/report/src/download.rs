@@ -16,7 +16,8 @@ pub(crate) struct Download {
     pub(crate) href: String,
 }
 
-/// Longest packed document for one link, bytes: browsers take data URLs of 2 MB, and base64 adds a third.
+/// Longest packed document for one link, bytes: browsers take data URLs of 2 MB, and base64 adds a
+/// third.
 const WHOLE_MAX: usize = 1_400_000;
 
 /// A link for each document; where one is too long, one for what it says and one for each run.

@@ -18,6 +18,7 @@ mod page;
 mod rank;
 mod sources;
 pub mod terminal;
+mod tone;
 mod verdict;
 mod windows;
 

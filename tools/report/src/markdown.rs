@@ -1,6 +1,7 @@
 //! A page as Markdown: words and tables.
 
-use crate::page::{Block, Page, Section, Table, Verdict};
+use crate::page::{Block, Page, Section, Table};
+use crate::tone::Verdict;
 
 pub(crate) fn write(page: &Page) -> String {
     let mut text = format!("# {}\n\n", plain(&page.title));

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::answer::Answer;
+use crate::tone::Verdict;
 
 /// Everything there is to say.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -23,24 +24,6 @@ pub(crate) struct Card {
     pub(crate) answer: Answer,
     /// Machine, disk, date: names and values.
     pub(crate) facts: Vec<(&'static str, String)>,
-}
-
-/// A sentence, and whether it names a difference.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Verdict {
-    pub(crate) tone: Tone,
-    pub(crate) text: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Tone {
-    Better,
-    Worse,
-    Same,
-    /// Something went wrong, or a figure without a verdict.
-    Plain,
-    Warning,
 }
 
 /// The parts under one heading.

@@ -2,7 +2,7 @@
 //! detectable difference` is none, whatever its size.
 
 use crate::numbers::{percent, ratio, shown};
-use crate::page::{Tone, Verdict};
+use crate::tone::{Tone, Verdict};
 use serde_json::Value;
 use weir_trace::document::{Compare, Comparison};
 use weir_trace::labels;

@@ -67,7 +67,8 @@ pub(crate) fn with_words(command: Command) -> Command {
     };
     command.after_help(format!(
         "A TARGET is what the job runs on, with options of it behind commas \
-         (ram:1GiB,scheduler=bfq):\n{}\nA JOB is a preset, a job file as fio has them, or flags:\n{}\n\
+         (ram:1GiB,scheduler=bfq):\n{}\n\
+         A JOB is a preset, a job file as fio has them, or flags:\n{}\n\
          Schedulers: {}; with queue_mode=sq {}. weir schedulers has their tunables.",
         list(&targets),
         list(&presets),

@@ -4,8 +4,9 @@ use super::merged::{curve, percentile_curve};
 use super::{cores, jobs, notices, repeat, warning};
 use crate::chart::{Bar, Points, percentiles, series, stacked};
 use crate::numbers::{NONE, byte_rate, change, count, time, words};
-use crate::page::{Page, Section, Table, Tone, Verdict};
+use crate::page::{Page, Section, Table};
 use crate::sources;
+use crate::tone::{Tone, Verdict};
 use weir_trace::document::{Bench, BenchDocument, Document, Figures, Group};
 
 /// Adds a run; its title.

@@ -45,14 +45,14 @@ pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
 }
 
 /// The notices of the runs, with their variants where not all runs have them.
-pub(super) fn told(document: &CompareDocument) -> Vec<crate::page::Verdict> {
+pub(super) fn told(document: &CompareDocument) -> Vec<crate::tone::Verdict> {
     let all = notices(document.runs.iter().map(|run| &run.document));
     let variants = &document.compare.variants;
     let say = |variant: &&Variant, text: &String| {
         let mut own = document.runs.iter().filter(|run| run.variant == variant.name);
         own.any(|run| run.document.notices.contains(text))
     };
-    let by = |notice: crate::page::Verdict| {
+    let by = |notice: crate::tone::Verdict| {
         let who: Vec<&str> = variants
             .iter()
             .filter(|variant| say(variant, &notice.text))
@@ -67,7 +67,7 @@ pub(super) fn told(document: &CompareDocument) -> Vec<crate::page::Verdict> {
 }
 
 /// Runs that broke off, and the whole comparison where it ended early.
-pub(super) fn broken(document: &CompareDocument) -> Vec<crate::page::Verdict> {
+pub(super) fn broken(document: &CompareDocument) -> Vec<crate::tone::Verdict> {
     let partial = document.runs.iter().filter(|run| run.document.partial);
     let told = partial.map(|run| {
         let why = run.document.failure.as_deref().unwrap_or("nobody said why");
@@ -79,7 +79,7 @@ pub(super) fn broken(document: &CompareDocument) -> Vec<crate::page::Verdict> {
 }
 
 /// Windows that were not of one length.
-pub(crate) fn unequal(document: &CompareDocument) -> Option<crate::page::Verdict> {
+pub(crate) fn unequal(document: &CompareDocument) -> Option<crate::tone::Verdict> {
     let which = windows::of_comparison(document)?;
     Some(warning(format!("Windows of unequal length: {which}. Do not rely on the verdicts.")))
 }

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::numbers::{NONE, change, count};
-use crate::page::{Page, Section, Table, Tone, Verdict};
+use crate::page::{Page, Section, Table};
+use crate::tone::{Tone, Verdict};
 use weir_trace::document::{Document, IostatDocument};
 
 /// The columns that stand in the tables, in their order.

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use super::warning;
 use crate::chart::{Bar, Points, stacked, sweep};
 use crate::numbers::{NONE, count, time};
-use crate::page::{Chart, Page, Section, Table, Tone, Verdict};
+use crate::page::{Chart, Page, Section, Table};
+use crate::tone::{Tone, Verdict};
 use weir_trace::document::{SimChecked, SimDocument, SimRow};
 
 /// Lines in a chart at most: there are so many colours and dashes.
