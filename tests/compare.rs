@@ -329,18 +329,6 @@ fn what_makes_no_comparison_is_refused_with_its_name() {
             &["--a", "scheduler=none", "--b", "scheduler=bqf"],
             &["variant b", "bqf", "is bfq meant?"],
         ),
-        (
-            // What b is given to be like a.
-            &[
-                "--a",
-                "queue_mode=sq,scheduler=noop",
-                "--b",
-                "queue_mode=mq",
-                "--c",
-                "queue_mode=mq,scheduler=none",
-            ],
-            &["variants b and c are the same", "--same"],
-        ),
         (&["otlp"], &["'otlp'", "is oltp meant?"]),
         (&["--metric", "iosp"], &["iosp", "'iops'"]),
         (&["--a", "", "--b", "file:missing.img"], &["variant b", "missing.img"]),

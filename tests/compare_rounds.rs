@@ -180,12 +180,6 @@ fn what_would_make_another_comparison_of_it_is_refused() {
         document["runs"][1]["document"]["environment"]["kernel"] = "1.2.3".into();
     });
     refuse("other.json", &["other.json", "measured with", "Linux 1.2.3"]);
-    change("options.json", &|document| {
-        for run in document["runs"].as_array_mut().expect("runs") {
-            run["document"]["bench"]["options"]["scheduler"] = "bfq".into();
-        }
-    });
-    refuse("options.json", &["round 4: scheduler=", "in the rounds before it was bfq"]);
     change("none.json", &|document| document["runs"] = Value::Array(Vec::new()));
     refuse("none.json", &["none.json", "no runs"]);
     change("far.json", &|document| document["runs"][0]["round"] = u32::MAX.into());

@@ -53,7 +53,7 @@ pub const MACHINE_CPU: &str = "machine_cpu_ns";
 
 /// All of them, what answers a question first.
 pub const METRICS: [Metric; 18] = [
-    rate(FIGURE, "figure of the command", "figure", |run| printed(run, false)),
+    Metric { undone: None, ..rate(FIGURE, "figure of the command", "", |run| printed(run, false)) },
     time(FIGURE_NS, "time that the command printed", |run| printed(run, true)),
     time(MAKESPAN, "time to finish", |run| Some(run.bench.makespan_ns? as f64)),
     rate(IOPS, "IOPS", "I/O", |run| Some(run.bench.figures.iops)),
@@ -143,28 +143,11 @@ impl Metric {
     }
 
     /// Its value in a run; 0 where what it is of was not done. The device of a command may have had
-    /// no I/O, and has no percentiles: 0 is no value there. A rate of 0 that the command printed is
-    /// one.
+    /// no I/O, and has no percentiles: 0 is no value there.
     #[must_use]
     pub fn of_run(&self, run: &BenchDocument) -> Option<f64> {
-        let is_of_device = run.bench.command_run.is_some() && self.name != FIGURE;
-        (self.of_run)(run).filter(|value| !is_of_device || *value != 0.0)
-    }
-
-    /// Whether its value in a run is a lower bound: the age of I/Os that had not ended when the
-    /// time was up. Of several groups of a kind one is enough.
-    #[must_use]
-    pub fn is_lower_bound(&self, run: &BenchDocument) -> bool {
-        let latency = self.name.strip_suffix("_ns").and_then(|name| name.split_once("latency_"));
-        let Some((kind, figure)) = latency else { return false };
-        let is_told = |of: &Figures| of.unfinished.at_least.iter().any(|name| name == figure);
-        match kind.strip_suffix('_') {
-            None => is_told(&run.bench.figures),
-            Some(kind) => {
-                let mut of_kind = run.bench.groups.iter().filter(|group| group.op == kind);
-                of_kind.any(|group| is_told(&group.figures))
-            }
-        }
+        let is_command = run.bench.command_run.is_some();
+        (self.of_run)(run).filter(|value| !is_command || *value != 0.0)
     }
 
     /// Whether it says anything of these runs: that of one kind only where another kind is done
@@ -341,36 +324,6 @@ mod tests {
             let metric = Metric::named(unknown);
             assert_eq!(metric.and_then(|metric| metric.of_run(&time)), None, "{unknown}");
         }
-    }
-
-    #[test]
-    fn a_rate_of_nothing_that_a_command_printed_is_a_value() {
-        let mut run = run(Vec::new());
-        let figure = Some(Figure { value: 0.0, is_time: false, unit: String::new() });
-        run.bench.command_run = Some(CommandRun { figure, ..CommandRun::default() });
-        assert_eq!((value(FIGURE, &run), value(IOPS, &run)), (Some(0.0), None));
-    }
-
-    #[test]
-    fn a_latency_is_a_lower_bound_where_the_figures_of_its_kind_say_so() {
-        let mut run = run(vec![
-            group("a", "read", 9, 1.0),
-            group("a", "write", 0, 0.0),
-            group("b", "read", 9, 1.0),
-        ]);
-        let bounds = |run: &BenchDocument| -> Vec<&str> {
-            let bounds = METRICS.iter().filter(|metric| metric.is_lower_bound(run));
-            bounds.map(|metric| metric.name).collect()
-        };
-        assert_eq!(bounds(&run), [""; 0]);
-        run.bench.figures.unfinished.at_least = ["p99", "p999", "max"].map(String::from).into();
-        assert_eq!(bounds(&run), ["latency_p99_ns"]);
-        run.bench.figures.unfinished.at_least = ["mean", "p50"].map(String::from).into();
-        assert_eq!(bounds(&run), ["latency_mean_ns", "latency_p50_ns"]);
-        run.bench.figures.unfinished.at_least.clear();
-        run.bench.groups[2].figures.unfinished.at_least = vec![String::from("mean")];
-        run.bench.groups[1].figures.unfinished.at_least = vec![String::from("p99")];
-        assert_eq!(bounds(&run), ["read_latency_mean_ns", "write_latency_p99_ns"]);
     }
 
     #[test]

@@ -241,22 +241,6 @@ impl Earlier {
     fn last(&self) -> u32 {
         self.runs.iter().map(|run| run.round).max().unwrap_or_default()
     }
-
-    /// That a run has the options that took effect in those of its variant: a disk that has
-    /// another default by now would be two things under one name.
-    fn is_alike(&self, variant: &str, now: &BenchDocument) -> Result<(), String> {
-        let own = self.runs.iter().filter(|run| run.variant == variant);
-        let options = own.flat_map(|run| &run.document.bench.options);
-        let present = |name: &String| now.bench.options.get(name).unwrap_or(&Value::Null);
-        let shown = |value: &Value| value.as_str().map_or(value.to_string(), String::from);
-        for (name, before) in options {
-            if present(name) != before {
-                let (now, before) = (shown(present(name)), shown(before));
-                return Err(format!("{name}={now}, and in the rounds before it was {before}"));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The notices of runs, a sentence each, behind the variants of which it is true.
@@ -381,12 +365,7 @@ impl Stage for Machine<'_> {
             switch.to(scheduler).map_err(|why| Stop::Failed { why, measured: None })?;
         }
         let document = match self.plan.work {
-            Work::Program(program) => {
-                let document = program.run(variant, seed, self.plan.stop)?;
-                let alike = self.plan.earlier.is_alike(name, &document);
-                alike.map_err(|why| Stop::Failed { why, measured: None })?;
-                document
-            }
+            Work::Program(program) => program.run(variant, seed, self.plan.stop)?,
             Work::Command(command) => command.run(variant, round, self.plan.stop)?,
         };
         self.made += 1;
@@ -431,33 +410,5 @@ mod tests {
             let told = format!("{time:?}, {rounds} rounds in {elapsed} s");
             assert_eq!(ends_in_time(time.map(s), s(elapsed), rounds), ends, "{told}");
         }
-    }
-
-    #[test]
-    fn a_run_with_other_options_in_effect_is_not_of_the_rounds_before() {
-        let of = |options: Value| {
-            let options = options.as_object().expect("an object").clone();
-            let mut document = BenchDocument::default();
-            document.bench.options = options;
-            document
-        };
-        let run = |variant: &str, options: Value| Run {
-            variant: String::from(variant),
-            document: of(options),
-            ..Run::default()
-        };
-        let [a, b] = ["bfq", "none"]
-            .map(|scheduler| serde_json::json!({"scheduler": scheduler, "nr_requests": 64}));
-        // One that failed before its disk was open has none.
-        let runs = vec![run("a", serde_json::json!({})), run("a", a.clone()), run("b", b.clone())];
-        let earlier = Earlier { runs, ..Earlier::default() };
-        assert_eq!(earlier.is_alike("a", &of(a.clone())), Ok(()));
-        assert_eq!(earlier.is_alike("b", &of(b.clone())), Ok(()));
-        assert_eq!(earlier.is_alike("c", &of(b.clone())), Ok(()), "it had no rounds");
-        let told = "scheduler=none, and in the rounds before it was bfq";
-        assert_eq!(earlier.is_alike("a", &of(b)), Err(String::from(told)));
-        let told = "nr_requests=null, and in the rounds before it was 64";
-        let without = serde_json::json!({"scheduler": "bfq"});
-        assert_eq!(earlier.is_alike("a", &of(without)), Err(String::from(told)));
     }
 }

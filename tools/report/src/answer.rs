@@ -9,7 +9,7 @@ use weir_trace::metric::{COMMITS, FIGURE, FIGURE_NS, IOPS, MAKESPAN, Metric, Uni
 use crate::numbers::{count, percent};
 use crate::rank::{Against, Place, against, between, places};
 use crate::tone::Tone;
-use crate::verdict::{is_alike, labels};
+use crate::verdict::{is_alike, labels, undecided};
 
 /// A sentence, its names apart from its words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,22 +48,18 @@ pub(crate) fn answer(compare: &Compare) -> Answer {
     let Some(metric) = Metric::named(name) else {
         return none(&format!("nothing here knows the metric {name}"));
     };
-    let subject = Subject { compare, metric, labels: labels(compare) };
-    let places = places(compare, metric);
-    let leaders: Vec<usize> = ranked(&places, |place| place.rank == 1);
-    if leaders.is_empty() {
-        let found = compare.comparisons.iter().find(|found| found.metric == metric.name);
-        let why = found.map(|found| found.verdict.as_str()).filter(|why| !why.is_empty());
-        let why = why.map(|why| why.trim_start_matches("not compared: "));
-        return none(why.unwrap_or("nothing was compared"));
+    let subject = Subject::new(compare, metric);
+    let Known { better, alike, worse, open } = &subject.known;
+    if better.is_empty() && alike.is_empty() && worse.is_empty() {
+        return subject.without_first();
     }
     let mut says = Saying::default();
-    let tone = match places[0] {
-        Some(place) if place.rank == 1 => subject.keep(&mut says, &places),
-        _ => subject.change(&mut says, &places, &leaders),
+    let tone = match better.is_empty() {
+        true => subject.keep(&mut says),
+        false => subject.change(&mut says),
     };
-    for at in (0..places.len()).filter(|at| places[*at].is_none()) {
-        says.words("; ").name(&subject.labels[at]).words(" was not compared");
+    for at in open {
+        says.words("; ").name(&subject.labels[*at]).words(" was not compared");
     }
     says.words(".");
     Answer { tone, spans: says.0 }
@@ -102,35 +98,103 @@ impl Saying {
     }
 }
 
+/// What is known of the others against the first by a metric, the best values first.
+#[derive(Default)]
+struct Known {
+    better: Vec<usize>,
+    /// Not told apart.
+    alike: Vec<usize>,
+    worse: Vec<usize>,
+    /// Not compared with it.
+    open: Vec<usize>,
+}
+
 /// A comparison and the metric that it is judged by.
 struct Subject<'a> {
     compare: &'a Compare,
     metric: &'static Metric,
     labels: Vec<String>,
+    known: Known,
+    places: Vec<Option<Place>>,
 }
 
-impl Subject<'_> {
-    /// The first is the best, or not told apart from it.
-    fn keep(&self, says: &mut Saying, places: &[Option<Place>]) -> Tone {
-        let worse = ranked(places, |place| place.rank > 1);
-        let others: Vec<usize> = ranked(places, |place| place.rank == 1);
-        let others: Vec<usize> = others.into_iter().filter(|at| *at != 0).collect();
-        says.words("Keep ").name(&self.labels[0]).words(": ");
-        if !others.is_empty() {
-            says.words(&self.no_better(&others));
+impl<'a> Subject<'a> {
+    fn new(compare: &'a Compare, metric: &'static Metric) -> Subject<'a> {
+        let places = places(compare, metric);
+        let mut known = Known::default();
+        let mut others: Vec<usize> = (1..compare.variants.len()).collect();
+        others.sort_by_key(|at| places[*at].map_or((usize::MAX, false), |p| (p.rank, !p.is_head)));
+        for at in others {
+            match against(compare, metric, 0, at).map(|found| found.is_better(metric)) {
+                None => known.open.push(at),
+                Some(None) => known.alike.push(at),
+                Some(Some(true)) => known.better.push(at),
+                Some(Some(false)) => known.worse.push(at),
+            }
         }
-        let mut begun = !others.is_empty();
+        Subject { compare, metric, labels: labels(compare), known, places }
+    }
+
+    /// Nothing was compared with the first.
+    fn without_first(&self) -> Answer {
+        let best = ranked(&self.places, |place| place.rank == 1);
+        if self.places.first().is_some_and(Option::is_none) && !best.is_empty() {
+            let mut says = Saying::default();
+            says.words("Use ");
+            self.name_all(&mut says, &best);
+            says.words(": the best of what was compared; ").name(&self.labels[0]);
+            says.words(" was not compared.");
+            return Answer { tone: Tone::Better, spans: says.0 };
+        }
+        let found = self.compare.comparisons.iter().find(|one| one.metric == self.metric.name);
+        none(found.map_or("nothing was compared", |found| {
+            undecided(found).trim_start_matches("not compared: ")
+        }))
+    }
+
+    /// Those of some that none of the others is better than.
+    fn unbeaten(&self, of: &[usize]) -> Vec<usize> {
+        let beats = |at: usize, other: usize| {
+            let found = against(self.compare, self.metric, at, other);
+            found.and_then(|found| found.is_better(self.metric)) == Some(true)
+        };
+        let is_unbeaten = |at: &usize| !of.iter().any(|other| beats(*at, *other));
+        let found: Vec<usize> = of.iter().copied().filter(is_unbeaten).collect();
+        // In a circle each is beaten.
+        if found.is_empty() { of.to_vec() } else { found }
+    }
+
+    /// No other is known to be better than the first.
+    fn keep(&self, says: &mut Saying) -> Tone {
+        let Known { alike, worse, .. } = &self.known;
+        let (seen, unseen): (Vec<usize>, Vec<usize>) =
+            alike.iter().partition(|at| self.would_be_seen(**at).is_some());
+        if worse.is_empty() && seen.is_empty() {
+            says.words("No answer: the rounds differ too much to see less than a doubling");
+            says.words(", and more of them or longer ones may tell");
+            return Tone::Plain;
+        }
+        says.words("Keep ").name(&self.labels[0]).words(": ");
+        let mut begun = !seen.is_empty();
+        if begun {
+            says.words(&self.no_better(&seen));
+        }
         for at in worse.iter().take(NAMED_MOST) {
             let Some(found) = against(self.compare, self.metric, 0, *at) else { continue };
             says.words(if begun { "; " } else { "" });
             begun = true;
             self.difference(says, *at, self.metric, &found);
         }
-        if worse.len() > NAMED_MOST {
-            says.words(&format!("; {} more are worse", worse.len() - NAMED_MOST));
+        match worse.len().saturating_sub(NAMED_MOST) {
+            0 => {}
+            1 => _ = says.words("; 1 more is worse"),
+            more => _ = says.words(&format!("; {more} more are worse")),
+        }
+        for at in &unseen {
+            says.words("; of ").name(&self.labels[*at]).words(" less than a doubling is not seen");
         }
         // What the others cost where they are as good, and what they have where they are not.
-        let is_told = |at: usize, better: bool| others.contains(&at) || better;
+        let is_told = |at: usize, better: bool| alike.contains(&at) || better;
         for (at, metric, found) in self.beside(0, &is_told) {
             says.words(if worse.contains(&at) { "; but " } else { "; " });
             self.difference(says, at, metric, &found);
@@ -138,15 +202,26 @@ impl Subject<'_> {
         if worse.is_empty() { Tone::Same } else { Tone::Better }
     }
 
+    /// The change for the better against the first that would have been seen, if that is less than
+    /// a doubling; what is known to be alike within what matters needs none.
+    fn would_be_seen(&self, at: usize) -> Option<f64> {
+        let found = between(self.compare, self.metric, 0, at)?;
+        if is_alike(found) {
+            return Some(0.0);
+        }
+        let effect = found.min_detectable_effect.filter(|effect| *effect <= 1.0)?;
+        Some(if self.metric.more_is_better { effect } else { 1.0 - 1.0 / (1.0 + effect) })
+    }
+
     /// That none of these is better than the first, and what would have been seen.
     fn no_better(&self, others: &[usize]) -> String {
-        let found = || {
-            let of_first = |at: &usize| between(self.compare, self.metric, 0, *at);
-            others.iter().filter_map(of_first)
-        };
         let title = self.metric.title;
+        let found = || others.iter().filter_map(|at| between(self.compare, self.metric, 0, *at));
         if let Some(within) = self.compare.within.filter(|_| found().all(is_alike)) {
-            return format!("no other differs by more than {} in {title}", percent(within));
+            let who =
+                if self.known.worse.is_empty() { "no other differs" } else { "others differ" };
+            let no = if self.known.worse.is_empty() { "" } else { "no " };
+            return format!("{who} by {no}more than {} in {title}", percent(within));
         }
         let words = match self.metric.name {
             IOPS | COMMITS | MAKESPAN | FIGURE | FIGURE_NS => {
@@ -158,8 +233,7 @@ impl Subject<'_> {
                 Unit::CpuNanoseconds => format!("nothing takes measurably less {title}"),
             },
         };
-        let effects = found().filter_map(|one| one.min_detectable_effect);
-        let least = effects.filter(|effect| effect.is_finite()).fold(0.0, f64::max);
+        let least = others.iter().filter_map(|at| self.would_be_seen(*at)).fold(0.0, f64::max);
         if least > 0.0 {
             format!("{words} ({} would have been seen)", percent(least))
         } else {
@@ -167,36 +241,42 @@ impl Subject<'_> {
         }
     }
 
-    /// Others are better than the first, or it was not compared.
-    fn change(&self, says: &mut Saying, places: &[Option<Place>], leaders: &[usize]) -> Tone {
-        says.words("Use ");
-        for (index, at) in leaders.iter().take(NAMED_MOST).enumerate() {
-            let last = index + 1 == leaders.len().min(NAMED_MOST);
+    /// Names of variants: the first three, and how many more.
+    fn name_all(&self, says: &mut Saying, of: &[usize]) {
+        let named = of.len().min(NAMED_MOST);
+        for (index, at) in of.iter().take(NAMED_MOST).enumerate() {
             says.words(match index {
                 0 => "",
-                _ if last => " or ",
+                _ if index + 1 == named => " or ",
                 _ => ", ",
             });
             says.name(&self.labels[*at]);
         }
-        if leaders.len() > NAMED_MOST {
-            says.words(&format!(" or {} more", leaders.len() - NAMED_MOST));
+        if of.len() > NAMED_MOST {
+            says.words(&format!(" or {} more", of.len() - NAMED_MOST));
         }
-        if leaders.len() > 1 {
+        if of.len() > 1 {
             says.words(" (not told apart)");
         }
-        if places[0].is_none() {
-            says.words(": the best of what was compared");
-            return Tone::Better;
-        }
-        let best = leaders[0];
-        if let Some(found) = against(self.compare, self.metric, 0, best) {
-            says.words(": ").words(&change(self.metric, found.ratio)).words(" than ");
-            says.name(&self.labels[0]);
-        }
-        let is_told = |at: usize, better: bool| at == best && !better;
+    }
+
+    /// Others are better than the first.
+    fn change(&self, says: &mut Saying) -> Tone {
+        let best = self.unbeaten(&self.known.better);
+        says.words("Use ");
+        self.name_all(says, &best);
+        let ratios = best.iter().filter_map(|at| against(self.compare, self.metric, 0, *at));
+        let ratios = ratios.map(|found| found.ratio);
+        let least = ratios.min_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()));
+        says.words(if best.len() > 1 { ": at least " } else { ": " });
+        says.words(&change(self.metric, least.unwrap_or(1.0))).words(" than ");
+        says.name(&self.labels[0]);
+        let is_told = |at: usize, better: bool| at == best[0] && !better;
         for (_, metric, found) in self.beside(0, &is_told) {
             says.words(", but ").words(&change(metric, found.ratio));
+            if best.len() > 1 {
+                says.words(" for ").name(&self.labels[best[0]]);
+            }
         }
         Tone::Better
     }
@@ -221,6 +301,14 @@ impl Subject<'_> {
             .collect();
         let size = |found: &Against<'_>| found.ratio.ln().abs();
         found.sort_by(|(_, _, one), (_, _, other)| size(other).total_cmp(&size(one)));
+        // The largest of all, and of the other kind if there is one: prices do not hide gains.
+        let way = |(_, metric, found): &(usize, &Metric, Against<'_>)| found.is_better(metric);
+        let first = found.first().map(way);
+        if let Some(other) =
+            found.iter().position(|one| Some(way(one)) != first).filter(|at| *at > 1)
+        {
+            found.swap(1, other);
+        }
         found.truncate(BESIDE_MOST);
         found
     }
@@ -258,6 +346,7 @@ pub(crate) fn change(metric: &Metric, ratio: f64) -> String {
 mod tests {
     use super::*;
     use crate::rank::tests::{add, of};
+    use weir_trace::document::Comparison;
 
     const CPU: &str = "cpu_ns_per_io";
     const P99: &str = "latency_p99_ns";
@@ -293,11 +382,79 @@ mod tests {
         let but = ", but 50 % higher p99 latency.";
         assert_eq!(text(&compare), format!("Use `mq`: 28 % more IOPS than `sq`{but}"));
         let many = [("a1", 50.0), ("b1", 100.0), ("c1", 101.0), ("d1", 102.0), ("e1", 103.0)];
-        let said = "Use `e1`, `b1` or `c1` or 1 more (not told apart): 106 % more IOPS than `a1`.";
-        assert_eq!(text(&of(IOPS, &many)), said);
+        let more = "(not told apart): at least 100 % more IOPS than `a1`.";
+        assert_eq!(text(&of(IOPS, &many)), format!("Use `e1`, `b1` or `c1` or 1 more {more}"));
+        // It has no estimate of its own there, and a verdict needs none.
         let compare = of("makespan_ns", &[("sq", 100.0), ("mq", 50.0)]);
-        // It has no estimate of its own there, so nothing can be ranked.
-        assert!(text(&compare).starts_with("No answer: "), "{}", text(&compare));
+        assert_eq!(text(&compare), "Use `mq`: 50 % less time to finish than `sq`.");
+    }
+
+    /// What is said of two variants, by their names.
+    fn found<'a>(compare: &'a mut Compare, pair: [&str; 2]) -> &'a mut Comparison {
+        let is = |one: &&mut Comparison| [&*one.a, &*one.b] == pair;
+        compare.comparisons.iter_mut().find(is).expect("the two were compared")
+    }
+
+    #[test]
+    fn the_best_value_hides_no_variant_that_is_shown_to_be_better() {
+        // bfq is the best by its value, and its rounds differ too much to tell it from others.
+        let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 105.0), ("kyber", 103.0)]);
+        found(&mut compare, ["a", "c"]).verdict = "c is faster".into();
+        assert_eq!(text(&compare), "Use `kyber`: 3.0 % more IOPS than `none`.");
+        // Of two that are better the better one.
+        let compare = of(IOPS, &[("none", 100.0), ("bfq", 120.0), ("kyber", 150.0)]);
+        assert_eq!(text(&compare), "Use `kyber`: 50 % more IOPS than `none`.");
+        // Two that are not told apart, of which one alone is better than the first.
+        let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 120.0), ("kyber", 119.0)]);
+        found(&mut compare, ["a", "c"]).verdict = "no detectable difference".into();
+        assert_eq!(text(&compare), "Use `bfq`: 20 % more IOPS than `none`.");
+        // One that is worse than the best is not for that worse than the first.
+        let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 109.0), ("kyber", 95.0)]);
+        let kept = "Keep `none`: nothing measurably faster (12 % would have been seen).";
+        assert_eq!(text(&compare), kept);
+        found(&mut compare, ["a", "c"]).verdict = "c is slower".into();
+        let worse = kept.replace("seen).", "seen); `kyber` has 5.0 % fewer IOPS.");
+        assert_eq!(text(&compare), worse);
+    }
+
+    #[test]
+    fn means_do_not_outvote_verdicts() {
+        let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 110.0)]);
+        compare.comparisons[0].ratio = Some(0.9);
+        compare.comparisons[0].verdict = "b is slower".into();
+        assert_eq!(text(&compare), "Keep `none`: `bfq` has 10 % fewer IOPS.");
+        let ranks = places(&compare, Metric::named(IOPS).expect("a metric"));
+        assert_eq!([0, 1].map(|at| ranks[at].map(|place| place.rank)), [Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn where_less_than_a_doubling_is_not_seen_nothing_is_advised() {
+        for effect in [Some(1.01), Some(f64::INFINITY), None] {
+            let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 101.0), ("kyber", 50.0)]);
+            found(&mut compare, ["a", "b"]).min_detectable_effect = effect;
+            let worse = "Keep `none`: `kyber` has 50 % fewer IOPS; of `bfq` less than a doubling";
+            assert_eq!(text(&compare), format!("{worse} is not seen."));
+            let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 101.0)]);
+            compare.comparisons[0].min_detectable_effect = effect;
+            let said = answer(&compare);
+            assert!(said.text().starts_with("No answer: the rounds differ too much"), "{said:?}");
+            assert_eq!(said.tone, Tone::Plain);
+        }
+        // The worst of those that can be seen is told, and of times as a fall.
+        let mut compare = of(P99, &[("none", 100.0), ("bfq", 101.0), ("kyber", 102.0)]);
+        found(&mut compare, ["a", "c"]).min_detectable_effect = Some(1.0);
+        let said = "Keep `none`: nothing has a measurably lower p99 latency (50 % would have been";
+        assert_eq!(text(&compare), format!("{said} seen)."));
+    }
+
+    #[test]
+    fn a_gain_is_told_beside_larger_prices() {
+        let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 101.0)]);
+        add(&mut compare, CPU, &[100.0, 500.0]);
+        add(&mut compare, "latency_mean_ns", &[100.0, 300.0]);
+        add(&mut compare, P99, &[100.0, 40.0]);
+        let said = text(&compare);
+        assert!(said.contains("costs 400 % more CPU per I/O; `bfq` has 60 % lower p99"), "{said}");
     }
 
     #[test]
@@ -322,6 +479,16 @@ mod tests {
         compare.within = Some(0.05);
         compare.comparisons[0].verdict = "the same within 5 %".into();
         assert_eq!(text(&compare), "Keep `none`: no other differs by more than 5.0 % in IOPS.");
+        let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 101.0), ("kyber", 50.0)]);
+        compare.within = Some(0.05);
+        compare.comparisons[0].verdict = "the same within 5 %".into();
+        found(&mut compare, ["a", "c"]).verdict = "no detectable difference".into();
+        let seen = "nothing measurably faster (12 % would have been seen)";
+        assert_eq!(text(&compare), format!("Keep `none`: {seen}."), "one is not known to be alike");
+        found(&mut compare, ["a", "c"]).verdict = "c is slower".into();
+        let said =
+            "Keep `none`: others differ by no more than 5.0 % in IOPS; `kyber` has 50 % fewer";
+        assert_eq!(text(&compare), format!("{said} IOPS."));
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub(crate) struct Place {
 
 /// The places of all variants by a metric; none for one that it was not compared by.
 ///
-/// The best is the one with the best value, and what is not told apart from it shares its place;
-/// what is left is ranked in the same way behind them.
+/// The best is the one with the best value that nothing was shown to be better than, and what is not
+/// told apart from it shares its place; what is left is ranked in the same way behind them.
 pub(crate) fn places(compare: &Compare, metric: &Metric) -> Vec<Option<Place>> {
     let variants = &compare.variants;
     let value = |at: usize| {
@@ -38,7 +38,14 @@ pub(crate) fn places(compare: &Compare, metric: &Metric) -> Vec<Option<Place>> {
     );
     let mut places = vec![None; variants.len()];
     let mut rank = 1;
-    while let Some((head, _)) = left.first().copied() {
+    while let Some((first, _)) = left.first().copied() {
+        // Means are no verdicts: a document of old may have one that says otherwise.
+        let beats = |at: usize, other: usize| {
+            let found = against(compare, metric, at, other);
+            found.and_then(|found| found.is_better(metric)) == Some(true)
+        };
+        let is_unbeaten = |at: &usize| !left.iter().any(|(other, _)| beats(*at, *other));
+        let head = left.iter().map(|(at, _)| *at).find(is_unbeaten).unwrap_or(first);
         let of_head = |at: usize| against(compare, metric, head, at).map(|found| found.verdict);
         let alike = |at: usize| at == head || of_head(at).is_some_and(|one| !is_difference(one));
         let group: Vec<usize> = left.iter().map(|(at, _)| *at).filter(|at| alike(*at)).collect();
@@ -192,6 +199,10 @@ pub(crate) mod tests {
             (found.ci99, found.ci95, found.verdict) = (None, None, "not compared: why".into());
         }
         assert_eq!(ranks(&compare), [Some((1, false)), Some((2, false)), None]);
+        // Of two that were not compared with each other one has a place.
+        let mut pairs = of(IOPS, &[("none", 100.0), ("bfq", 120.0), ("kyber", 80.0)]);
+        pairs.comparisons.retain(|found| found.a == "a");
+        assert_eq!(ranks(&pairs), [Some((2, false)), Some((1, false)), None]);
         compare.comparisons.clear();
         assert_eq!(ranks(&compare), [None; 3]);
     }

@@ -106,7 +106,7 @@ pub(crate) fn short(comparison: &Comparison, b: &str) -> String {
 }
 
 /// The sentence on a comparison without a verdict: the reason, if the document has one.
-fn undecided(comparison: &Comparison) -> &str {
+pub(crate) fn undecided(comparison: &Comparison) -> &str {
     let verdict = comparison.verdict.as_str();
     if verdict.starts_with("not compared") { verdict } else { "not compared" }
 }

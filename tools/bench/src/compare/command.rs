@@ -97,7 +97,7 @@ impl CommandWork {
     ///
     /// # Errors
     /// That it was stopped, could not be started, or printed no figure; a failure of what is run
-    /// before it. A figure that is no rate and no time is the failure of the run.
+    /// before it.
     pub fn run(
         &self,
         variant: &Variant,
@@ -113,7 +113,7 @@ impl CommandWork {
         }
         rustix::fs::sync();
         let started = SystemTime::now();
-        let mut ended = self.shell(&self.command, variant, round, stop)?;
+        let ended = self.shell(&self.command, variant, round, stop)?;
         let output = self.output().map_err(failed)?;
         let said = last_lines(&output);
         let figure = match &self.figure {
@@ -123,9 +123,6 @@ impl CommandWork {
             }
             _ => None,
         };
-        // Left out, it would leave the variant's better rounds alone.
-        ended.failure = ended.failure.or_else(|| figure.as_ref().and_then(figure::fault));
-        let figure = figure.filter(|_| ended.failure.is_none());
         Ok(self.document(variant, &ended, figure, said, started))
     }
 

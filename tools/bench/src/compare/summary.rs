@@ -284,29 +284,9 @@ fn undone(metric: &Metric, pair: [&str; 2], runs: &[Run]) -> Option<String> {
     let metrics = [Metric::named(IOPS)?, metric];
     let what = metrics.into_iter().filter_map(|metric| Some((metric, metric.undone?)));
     what.flat_map(|(of, what)| pair.map(|name| (of, what, name))).find_map(|(of, what, name)| {
-        let did = match of.name {
-            FIGURE => String::from("printed 0"),
-            _ => format!("did no {what}"),
-        };
-        let told = in_rounds(name, runs, |run| of.of_run(&run.document) == Some(0.0));
-        told.map(|rounds| format!("{name} {did} in {rounds}"))
-    })
-}
-
-/// In how many of the rounds of a variant that count something is so, in words; none where in none.
-fn in_rounds(name: &str, runs: &[Run], is_so: impl Fn(&Run) -> bool) -> Option<String> {
-    let own = || runs.iter().filter(|run| run.variant == name && counts(run));
-    let found = own().filter(|run| is_so(run)).count();
-    (found > 0).then(|| format!("{found} of {} rounds", own().count()))
-}
-
-/// Why a metric of two variants has no verdict although both did something in all rounds: a value
-/// that is known to be larger has no ratio to another.
-fn unbounded(metric: &Metric, pair: [&str; 2], runs: &[Run]) -> Option<String> {
-    let title = metric.title;
-    pair.into_iter().find_map(|name| {
-        let rounds = in_rounds(name, runs, |run| metric.is_lower_bound(&run.document))?;
-        Some(format!("the {title} of {name} is a lower bound in {rounds}"))
+        let own = || runs.iter().filter(|run| run.variant == name && counts(run));
+        let none = own().filter(|run| of.of_run(&run.document) == Some(0.0)).count();
+        (none > 0).then(|| format!("{name} did no {what} in {none} of {} rounds", own().count()))
     })
 }
 
@@ -325,8 +305,7 @@ fn compare(
         metric: String::from(metric.name),
         ..Comparison::default()
     };
-    let why = undone(metric, [a, b], runs).or_else(|| unbounded(metric, [a, b], runs));
-    if let Some(why) = why {
+    if let Some(why) = undone(metric, [a, b], runs) {
         found.verdict = format!("{NOT_COMPARED}: {why}");
         return found;
     }

@@ -168,6 +168,9 @@ pub(crate) struct Client {
     pub(crate) failed: Option<Failed>,
     /// Since when its thread has not slept.
     pub(crate) awake_since: Nanos,
+    /// The I/Os that had begun, or were due, and had not ended when its time was up: their kind,
+    /// and how long they had taken by then.
+    pub(crate) unfinished: Vec<(u8, u64)>,
 }
 
 impl Client {
@@ -209,6 +212,7 @@ impl Client {
             reading_back: false,
             failed: None,
             awake_since: Nanos(u64::MAX),
+            unfinished: Vec::new(),
         }
     }
 
@@ -406,9 +410,8 @@ impl Client {
             let total_ns = now.since(asked_at);
             let took = Took { total_ns, wait_ns, device_ns, is_whole: false };
             tally.count(kind, sectors, took);
-            tally.enter(self.row, kind, asked_at);
         } else if ok {
-            self.passed_over(kind, asked_at, tally, now);
+            self.passed_over(kind, asked_at, now);
         }
         if self.checks && ok && op == Op::Read {
             self.check(token, &data, tally);
@@ -424,9 +427,9 @@ impl Client {
 
     /// One that ended outside the measured time: behind its end it was under way when that came.
     #[cold]
-    fn passed_over(&self, kind: u8, asked_at: Nanos, tally: &mut Tally, now: Nanos) {
+    fn passed_over(&mut self, kind: u8, asked_at: Nanos, now: Nanos) {
         if let Some(until) = self.until.filter(|until| *until <= now && asked_at < *until) {
-            tally.leave(self.row, kind, asked_at, until);
+            self.unfinished.push((kind, until.since(asked_at)));
         }
     }
 
@@ -509,15 +512,15 @@ impl Client {
         });
     }
 
-    /// Begins nothing new. What is due by then goes into the tally as such.
-    pub(crate) fn stop(&mut self, now: Nanos, tally: &mut Tally) {
+    /// Begins nothing new.
+    pub(crate) fn stop(&mut self, now: Nanos) {
         if std::mem::replace(&mut self.stopped, true) {
             return;
         }
         self.done = true;
         self.due = None;
         if !self.reading_back {
-            self.note_overdue(now, tally);
+            self.note_overdue(now);
         }
         match &mut self.work {
             Work::Stream(stream) => stream.stop(),
@@ -535,15 +538,16 @@ impl Client {
     }
 
     /// What was due, or had begun and was not taken by the device, when the time was up.
-    fn note_overdue(&mut self, now: Nanos, tally: &mut Tally) {
+    fn note_overdue(&mut self, now: Nanos) {
         let until = self.until.map_or(now, |until| until.min(now));
-        for (_, bio) in &self.held {
-            let Begun { asked_at, kind, .. } = self.begun[bio.cookie as usize];
-            tally.leave(self.row, kind, asked_at, until);
+        let Client { work, begun, held, unfinished, .. } = self;
+        for (_, bio) in &*held {
+            let Begun { asked_at, kind, .. } = begun[bio.cookie as usize];
+            unfinished.push((kind, until.since(asked_at)));
         }
-        if let Work::Stream(stream) = &mut self.work {
+        if let Work::Stream(stream) = work {
             stream.take_overdue(until, &mut |direction, due| {
-                tally.leave(self.row, direction as u8, due, until);
+                unfinished.push((direction as u8, until.since(due)));
             });
         }
     }
@@ -568,7 +572,6 @@ mod tests {
     use weir_load::{Amount, Direction, Ground, Job, Sizes, Thinking, Verify};
 
     use crate::engine::run::stream_plan;
-    use crate::engine::tally::Cut;
     use weir_load::times::{Row, Times};
 
     const MS: u64 = 1_000_000;
@@ -744,41 +747,18 @@ mod tests {
         let mut handed_in = seats[0].0.drain(..).map(|(_, bio)| bio);
         let [first, second] = [handed_in.next(), handed_in.next()].map(|bio| bio.expect("two"));
         client.take(answer(first), 0, &mut tally, true, Nanos(4 * MS));
-        assert_eq!(tally.cut(0), None, "it ended in time");
-        client.stop(Nanos(6 * MS), &mut tally);
-        client.stop(Nanos(7 * MS), &mut tally);
+        assert_eq!(client.unfinished, [], "it ended in time");
+        client.stop(Nanos(6 * MS));
+        client.stop(Nanos(7 * MS));
         client.take(answer(second), 0, &mut tally, false, Nanos(8 * MS));
         // Two were due and could not begin, then one that had begun at 2 ms.
-        let mut open = Times::default();
-        [3 * MS / 2, MS / 2, 5 * MS / 2].into_iter().for_each(|ns| open.record(ns, 1));
+        assert_eq!(client.unfinished, [(0, 3 * MS / 2), (0, MS / 2), (0, 5 * MS / 2)]);
         tally.settle();
-        let cut = Cut { open, ..Cut::default() };
-        assert_eq!((tally.cut(0), &tally.all_cut()), (Some(&cut), &cut), "none began before it");
-        assert!(tally.cut(1).is_none() && tally.row(0).is_some_and(|row| row.ios == 1));
-    }
-
-    #[test]
-    fn what_had_begun_before_the_window_is_kept_with_its_age_at_the_start_of_it() {
-        let mut tally = Tally::new(ROW.to_vec(), Nanos(3 * MS - 1));
-        let (mut client, mut seats) = (client(&paced(1000, 8, 4)), [Keeps::default()]);
-        client.until = Some(Nanos(5 * MS));
-        for now in [MS, 2 * MS, 3 * MS] {
-            while client.feed(&mut seats, Nanos(now), || Nanos(now)) {}
-        }
-        let handed_in: Vec<Bio> = seats[0].0.drain(..).map(|(_, bio)| bio).collect();
-        let [first, second, third] = <[Bio; 3]>::try_from(handed_in).expect("three");
-        client.take(answer(second), 0, &mut tally, true, Nanos(4 * MS));
-        client.take(answer(third), 0, &mut tally, true, Nanos(4 * MS));
-        client.stop(Nanos(5 * MS), &mut tally);
-        client.take(answer(first), 0, &mut tally, false, Nanos(6 * MS));
-        let mut wanted = Cut::default();
-        // The first two were under way at the start; the first, and one that was due, at the end.
-        [2 * MS - 1, MS - 1].into_iter().for_each(|ns| wanted.entered.record(ns, 1));
-        [4 * MS, MS].into_iter().for_each(|ns| wanted.open.record(ns, 1));
-        assert_eq!(tally.cut(0), Some(&wanted));
-        let mut sum = Tally::new(ROW.to_vec(), Nanos::ZERO);
-        (0..2).for_each(|_| sum.add(&tally));
-        assert_eq!(sum.cut(0).map(|cut| [cut.entered.count(), cut.open.count()]), Some([4, 4]));
+        tally.leave(0, std::mem::take(&mut client.unfinished));
+        let kept = tally.unfinished(0).expect("three reads");
+        assert_eq!((kept.count(), kept.max_ns()), (3, 5 * MS / 2));
+        assert_eq!(tally.all_unfinished().count(), 3);
+        assert!(tally.unfinished(1).is_none() && tally.row(0).is_some_and(|row| row.ios == 1));
     }
 
     #[test]

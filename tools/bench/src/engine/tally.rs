@@ -52,32 +52,12 @@ struct Streak {
     sectors: [u64; KINDS],
 }
 
-/// The I/Os of a row that an end of the window cuts.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cut {
-    /// Of those that were under way when it began, how long they had been by then: before that age
-    /// those alike that ended were not seen. All of them end in the window, or are `open` at last.
-    pub entered: Times,
-    /// How long those had taken that had begun, or were due, and had not ended when the time was
-    /// up.
-    pub open: Times,
-}
-
-impl Cut {
-    /// Adds those of another.
-    pub fn add(&mut self, other: &Cut) {
-        self.entered.add(&other.entered);
-        self.open.add(&other.open);
-    }
-}
-
 /// A thread's rows, by number; those that nothing fell into are empty.
 #[derive(Debug)]
 pub struct Tally {
     rows: Vec<Option<Box<Row>>>,
-    cut: Vec<Option<Box<Cut>>>,
-    /// When the window began.
-    from: Nanos,
+    /// By row: how long the I/Os had taken that had not ended when the time was up.
+    unfinished: Vec<Option<Box<Times>>>,
     slots: Vec<Slot>,
     slot_end: Nanos,
     /// I/Os that failed, and blocks that were not what they should be.
@@ -99,8 +79,7 @@ impl Tally {
     pub fn new(is_io: Vec<bool>, from: Nanos) -> Tally {
         Tally {
             rows: vec![None; is_io.len()],
-            cut: vec![None; is_io.len()],
-            from,
+            unfinished: vec![None; is_io.len()],
             slots: vec![Slot::default()],
             slot_end: from + INTERVAL_NS,
             errors: 0,
@@ -120,26 +99,6 @@ impl Tally {
             self.slots.push(Slot::default());
             self.slot_end = self.slot_end + INTERVAL_NS;
         }
-    }
-
-    /// Notes when one was asked for that is counted, of the client whose first row is `base`.
-    #[inline]
-    pub fn enter(&mut self, base: usize, kind: u8, asked_at: Nanos) {
-        let from = self.from;
-        if asked_at < from {
-            self.cut_of(base, kind).entered.record(from.since(asked_at), 1);
-        }
-    }
-
-    /// Counts one of that client that had not ended when its time was up.
-    #[cold]
-    pub fn leave(&mut self, base: usize, kind: u8, asked_at: Nanos, until: Nanos) {
-        self.enter(base, kind, asked_at);
-        self.cut_of(base, kind).open.record(until.since(asked_at), 1);
-    }
-
-    fn cut_of(&mut self, base: usize, kind: u8) -> &mut Cut {
-        self.cut[base + usize::from(kind) % KINDS].get_or_insert_default()
     }
 
     /// Counts one that has ended; `kind` is that of a row of its client.
@@ -182,6 +141,15 @@ impl Tally {
         self.streak = Streak::default();
     }
 
+    /// Counts the I/Os that the client whose first row is `base` had not ended when its time was
+    /// up: kind and age of each.
+    pub fn leave(&mut self, base: usize, unfinished: Vec<(u8, u64)>) {
+        for (kind, ns) in unfinished {
+            let index = base + usize::from(kind) % KINDS;
+            self.unfinished[index].get_or_insert_default().record(ns, 1);
+        }
+    }
+
     /// Adds those of another thread.
     pub fn add(&mut self, other: &Tally) {
         for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
@@ -189,7 +157,7 @@ impl Tally {
                 mine.get_or_insert_default().add(theirs);
             }
         }
-        for (mine, theirs) in self.cut.iter_mut().zip(&other.cut) {
+        for (mine, theirs) in self.unfinished.iter_mut().zip(&other.unfinished) {
             if let Some(theirs) = theirs {
                 mine.get_or_insert_default().add(theirs);
             }
@@ -213,18 +181,18 @@ impl Tally {
         self.rows[index].as_deref()
     }
 
-    /// Those of a row that an end of the window cuts, if there are any.
+    /// How long those of a row had taken that had not ended when the time was up, if there are any.
     #[must_use]
-    pub fn cut(&self, index: usize) -> Option<&Cut> {
-        self.cut[index].as_deref()
+    pub fn unfinished(&self, index: usize) -> Option<&Times> {
+        self.unfinished[index].as_deref()
     }
 
     /// The same of all rows that are I/O.
     #[must_use]
-    pub fn all_cut(&self) -> Cut {
-        let mut all = Cut::default();
-        for (cut, is_io) in self.cut.iter().zip(&self.is_io) {
-            cut.iter().filter(|_| *is_io).for_each(|cut| all.add(cut));
+    pub fn all_unfinished(&self) -> Times {
+        let mut all = Times::default();
+        for (times, is_io) in self.unfinished.iter().zip(&self.is_io) {
+            times.iter().filter(|_| *is_io).for_each(|times| all.add(times));
         }
         all
     }

@@ -284,6 +284,9 @@ impl<'a, S: Seat> Worker<'a, S> {
         let limits: Vec<_> = self.clients.iter().map(|client| client.until).collect();
         self.awake_since = Clock.now();
         self.run(window);
+        for client in &mut self.clients {
+            self.tally.leave(client.row, std::mem::take(&mut client.unfinished));
+        }
         let ends = self.clients.iter().zip(limits).map(|(client, limit)| {
             let end = match (client.ended_by_work, limit) {
                 (true, limit) => End::Work(limit.map_or(client.last, |at| at.min(client.last))),
@@ -369,33 +372,26 @@ impl<'a, S: Seat> Worker<'a, S> {
         }
     }
 
-    /// Has the clients of which it is true begin nothing new.
-    fn stop(&mut self, now: Nanos, which: impl Fn(&Client) -> bool) {
-        for client in self.clients.iter_mut().filter(|client| which(client)) {
-            client.stop(now, &mut self.tally);
-        }
-    }
-
     /// Lets every client that can begin something begin it.
     #[inline]
     fn feed(&mut self, now: Nanos) {
         if self.shared.stop.load(Ordering::Acquire) {
-            self.stop(now, |client| !client.reading_back);
+            let measured = self.clients.iter_mut().filter(|client| !client.reading_back);
+            measured.for_each(|client| client.stop(now));
         }
         if self.shared.abandon.load(Ordering::Relaxed) {
-            self.stop(now, |_| true);
+            self.clients.iter_mut().for_each(|client| client.stop(now));
         }
         if self.next_due.is_some_and(|due| due <= now) {
             self.ask_due(now);
         }
-        let Worker { clients, seats, home, tally, asked, is_asked, next_due, awake_since, .. } =
-            self;
+        let Worker { clients, seats, home, asked, is_asked, next_due, awake_since, .. } = self;
         let mut again = 0;
         for place in 0..asked.len() {
             let number = asked[place];
             let client = &mut clients[number];
             if client.until.is_some_and(|until| until <= now) {
-                client.stop(now, tally);
+                client.stop(now);
             }
             if client.is_hungry() {
                 let mut now = now;
@@ -477,7 +473,11 @@ impl<'a, S: Seat> Worker<'a, S> {
     fn stage(&mut self, now: Nanos) -> Stage {
         let abandoned = self.shared.abandon.load(Ordering::Relaxed);
         let (mut finished, mut begun) = (true, false);
-        self.stop(now, |client| client.until.is_some_and(|until| until <= now));
+        for client in &mut self.clients {
+            if client.until.is_some_and(|until| until <= now) {
+                client.stop(now);
+            }
+        }
         self.has_measured();
         for number in 0..self.clients.len() {
             let client = &mut self.clients[number];
@@ -514,7 +514,8 @@ impl<'a, S: Seat> Worker<'a, S> {
         let (lanes_at, due_at) = (self.home.wake_at(), ends.chain(self.next_due).min());
         let wake_at = lanes_at.into_iter().chain(due_at).min();
         if wake_at.is_some_and(|at| at <= now) {
-            self.stop(now, |client| client.until.is_some_and(|until| until <= now));
+            let over = |client: &&mut Client| client.until.is_some_and(|until| until <= now);
+            self.clients.iter_mut().filter(over).for_each(|client| client.stop(now));
             return;
         }
         let is_stopped = || {

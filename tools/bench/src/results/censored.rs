@@ -4,22 +4,16 @@
 //! 1958, p. 457): an I/O counts among those that might end for as long as it was watched. Were
 //! those left out that had not ended, then a scheduler that lets some starve would look faster for
 //! it; were they counted as if they had ended at their age, then every queue would.
-//!
-//! One that was under way when the window began is watched from its age then (Turnbull, J. R.
-//! Statist. Soc. B 38, 1976, p. 290): those alike that had ended before were not counted, and among
-//! all from their beginning the slow ones would be too many.
 
 use weir_load::Times;
 use weir_trace::document::{LatencyNs, Unfinished};
 
-use crate::engine::tally::Cut;
-
-/// The latency of I/Os that have ended, and of those that were not watched all the time, by age.
+/// The latency of I/Os that have ended, and of those that had not, by age.
 ///
-/// Figures that only open ones could tell are the age of the oldest, which is a bound, and named.
+/// Figures that only those could tell are the age of the oldest, which is a bound, and named.
 #[must_use]
-pub fn latency(ended: &Times, cut: &Cut) -> (LatencyNs, Unfinished) {
-    let (steps, open) = (steps(ended, cut), &cut.open);
+pub fn latency(ended: &Times, open: &Times) -> (LatencyNs, Unfinished) {
+    let steps = steps(ended, open);
     let oldest_ns = open.max_ns();
     let mut at_least = Vec::new();
     let mut of = |name: &str, share: f64| match quantile(&steps, share) {
@@ -53,26 +47,18 @@ struct Step {
 }
 
 /// The buckets in which an I/O ended.
-fn steps(ended: &Times, Cut { entered, open }: &Cut) -> Vec<Step> {
-    let mut watched = ended.count() + open.count() - entered.count();
+fn steps(ended: &Times, open: &Times) -> Vec<Step> {
+    let mut left = (ended.count() + open.count()) as f64;
     let mut open = open.buckets().peekable();
-    let mut entered = entered.buckets().peekable();
     let (mut longer, mut steps) = (1.0, Vec::new());
     for (top, count) in ended.buckets() {
-        // One of these may itself have entered in this bucket.
-        while let Some((_, come)) = entered.next_if(|(age, _)| *age <= top) {
-            watched += come;
-        }
         // One that had not ended at the same age might have ended with these.
         while let Some((_, gone)) = open.next_if(|(age, _)| *age < top) {
-            watched -= gone;
+            left -= gone as f64;
         }
-        // Where all that are watched end and older ones enter yet, as where few begin in the
-        // window, those are not to count as none: one of them is taken to have been here.
-        let is_last = count == watched && entered.peek().is_some();
         let before = longer;
-        longer *= 1.0 - count as f64 / (watched + u64::from(is_last)) as f64;
-        watched -= count;
+        longer *= (1.0 - count as f64 / left).max(0.0);
+        left -= count as f64;
         let (from_ns, to_ns) = (ended.bucket_from(top), top + 1);
         steps.push(Step { from_ns, to_ns, longer: [before, longer] });
     }
@@ -112,21 +98,12 @@ fn mean(steps: &[Step], ended: &Times, oldest_ns: u64) -> (f64, bool) {
 mod tests {
     use super::*;
 
-    use std::cmp::Reverse;
-    use std::collections::BinaryHeap;
-
-    use weir_bio::Prng;
-
     const MS: u64 = 1_000_000;
 
     fn times(all: impl IntoIterator<Item = (u64, u64)>) -> Times {
         let mut times = Times::default();
         all.into_iter().for_each(|(ns, count)| times.record(ns, count));
         times
-    }
-
-    fn open(all: impl IntoIterator<Item = (u64, u64)>) -> Cut {
-        Cut { open: times(all), ..Cut::default() }
     }
 
     #[track_caller]
@@ -137,7 +114,7 @@ mod tests {
     #[test]
     fn without_any_open_the_figures_are_those_of_what_ended() {
         let ended = times((1..=1000).map(|n| (n * 1000, 1)));
-        let (found, unfinished) = latency(&ended, &Cut::default());
+        let (found, unfinished) = latency(&ended, &Times::default());
         assert_eq!((unfinished.ios, &unfinished.at_least[..]), (0, &[][..]));
         for (ns, share) in [(found.p50, 0.5), (found.p99, 0.99), (found.p999, 0.999)] {
             near(ns, ended.quantile_ns(share) as f64);
@@ -148,7 +125,7 @@ mod tests {
     #[test]
     fn what_starves_is_told_as_a_lower_bound_from_where_it_may_begin() {
         // 20 of 1000 had waited for almost all of 2 s, and none that ended took longer than 1 ms.
-        let (ended, open) = (times([(MS, 980)]), open([(1900 * MS, 19), (1950 * MS, 1)]));
+        let (ended, open) = (times([(MS, 980)]), times([(1900 * MS, 19), (1950 * MS, 1)]));
         let (found, unfinished) = latency(&ended, &open);
         assert_eq!((unfinished.ios, unfinished.oldest_ns), (20, 1950 * MS));
         assert_eq!(unfinished.at_least, ["mean", "p99", "p999", "max"]);
@@ -162,15 +139,15 @@ mod tests {
     #[test]
     fn a_queue_that_is_full_at_the_end_looks_neither_faster_nor_slower_for_it() {
         // Each takes 10 ms, and those under way were begun at any time within that.
-        let under_way = (0..32).map(|n| (n * 10 * MS / 32, 1));
-        let (ended, under_way) = (times([(10 * MS, 3200)]), open(under_way));
-        let (found, unfinished) = latency(&ended, &under_way);
+        let open = (0..32).map(|n| (n * 10 * MS / 32, 1));
+        let (ended, open) = (times([(10 * MS, 3200)]), times(open));
+        let (found, unfinished) = latency(&ended, &open);
         assert_eq!(unfinished.at_least, [""; 0]);
         for ns in [found.p50, found.p99, found.p999, found.max, found.mean as u64] {
             near(ns, 10.0 * MS as f64);
         }
         // Two kinds: half takes 1 ms, half 10 ms; the open ones are of the slow kind and say so.
-        let slow = open((0..100).map(|n| (1_500_000 + n * 1000, 1)));
+        let slow = times((0..100).map(|n| (1_500_000 + n * 1000, 1)));
         let both = times([(MS, 100), (10 * MS, 100)]);
         let (found, _) = latency(&both, &slow);
         // A third of all is known to be quick, and two thirds to be slow.
@@ -180,66 +157,9 @@ mod tests {
 
     #[test]
     fn where_none_has_ended_all_that_is_known_is_the_age_of_the_oldest() {
-        let (found, unfinished) = latency(&Times::default(), &open([(MS, 1), (7 * MS, 1)]));
+        let (found, unfinished) = latency(&Times::default(), &times([(MS, 1), (7 * MS, 1)]));
         assert_eq!([found.p50, found.max, found.mean as u64], [7 * MS; 3]);
         let all = ["mean", "p50", "p90", "p95", "p99", "p999", "max"];
         assert_eq!(unfinished.at_least, all);
-    }
-
-    /// What a queue of 32 I/Os shows of itself in a window of 2 s, 2 s after it began: of each
-    /// thousand 8 take 0.9 to 1.1 s, the others 8 to 12 ms.
-    fn window(prng: &mut Prng) -> (Times, Cut) {
-        let (from, until) = (2000 * MS, 4000 * MS);
-        let (mut ended, mut cut) = (Times::default(), Cut::default());
-        let mut begin = |at: u64| {
-            let takes = match prng.below(1000) {
-                0..8 => 900 * MS + prng.below(200 * MS),
-                _ => 8 * MS + prng.below(4 * MS),
-            };
-            Reverse((at + takes, at))
-        };
-        let mut under_way: BinaryHeap<_> = (0..32).map(|_| begin(0)).collect();
-        while let Some(Reverse((ends, began))) = under_way.pop() {
-            if ends >= from && began < from {
-                cut.entered.record(from - began, 1);
-            }
-            match ends {
-                _ if ends >= until => cut.open.record(until - began, 1),
-                _ if ends >= from => ended.record(ends - began, 1),
-                _ => {}
-            }
-            if ends < until {
-                under_way.push(begin(ends));
-            }
-        }
-        (ended, cut)
-    }
-
-    #[test]
-    fn what_was_under_way_before_the_window_makes_the_slow_no_more_than_they_are() {
-        let seed = 20_261_126;
-        println!("seed {seed}");
-        let mut prng = Prng::new(seed);
-        let shares = (0..20).map(|_| {
-            let (ended, cut) = window(&mut prng);
-            let (found, unfinished) = latency(&ended, &cut);
-            assert_eq!(unfinished.at_least.iter().find(|name| *name != "max"), None);
-            near(found.p50, 10.0 * MS as f64);
-            let steps = steps(&ended, &cut);
-            steps.iter().find(|step| step.from_ns > 500 * MS).map_or(0.0, |step| step.longer[0])
-        });
-        let mean = shares.sum::<f64>() / 20.0;
-        assert!((0.006..0.01).contains(&mean), "{mean} instead of 0.008");
-    }
-
-    #[test]
-    fn where_few_begin_in_the_window_the_older_ones_are_not_taken_for_none() {
-        // One of 5 ms, and three that had been under way for 50 ms and more.
-        let entered = times([(50 * MS, 1), (60 * MS, 1), (70 * MS, 1)]);
-        let cut = Cut { entered, ..open([(95 * MS, 1)]) };
-        let (found, unfinished) = latency(&times([(5 * MS, 1), (80 * MS, 1), (90 * MS, 1)]), &cut);
-        near(found.p50, 5.0 * MS as f64);
-        assert_eq!((found.p90, found.max, unfinished.ios), (95 * MS, 95 * MS, 1));
-        assert!(found.mean > 40.0 * MS as f64, "{found:?}");
     }
 }

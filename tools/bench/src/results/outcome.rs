@@ -8,7 +8,6 @@ use weir_trace::document::{Bench, Core, Cpu, Figures, Group, LatencyNs, Transact
 
 use crate::cpu::{CpuTime, CpuUse};
 use crate::engine::run::{self, Measured};
-use crate::engine::tally::Cut;
 use crate::results::censored;
 use weir_load::times::{Row, Times};
 
@@ -29,14 +28,14 @@ pub fn latency(of: &Times) -> LatencyNs {
 /// The figures of a row, over so long.
 #[must_use]
 pub fn figures(row: &Row, time: Duration) -> Figures {
-    figures_with(row, &Cut::default(), time)
+    figures_with(row, &Times::default(), time)
 }
 
-/// The same, with the ages of those that an end of the window cut.
-fn figures_with(row: &Row, cut: &Cut, time: Duration) -> Figures {
-    let (latency_ns, unfinished) = match cut.entered.count() + cut.open.count() {
+/// The same, with the ages of those that had not ended when the time was up.
+fn figures_with(row: &Row, open: &Times, time: Duration) -> Figures {
+    let (latency_ns, unfinished) = match open.count() {
         0 => (latency(&row.total), Unfinished::default()),
-        _ => censored::latency(&row.total, cut),
+        _ => censored::latency(&row.total, open),
     };
     let seconds = time.as_secs_f64().max(1e-9);
     Figures {
@@ -73,12 +72,12 @@ pub struct About {
 #[must_use]
 pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
     let time: Duration = measured.iter().map(|(_, part)| part.wall).sum();
-    let (mut all, mut cut) = (Row::default(), Cut::default());
+    let (mut all, mut open) = (Row::default(), Times::default());
     let (mut cpu, mut errors) = (CpuTime::default(), 0);
     let mut groups = Vec::new();
     for (name, part) in measured {
         all.add(&part.tally.all());
-        cut.add(&part.tally.all_cut());
+        open.add(&part.tally.all_unfinished());
         cpu.user += part.cpu.user;
         cpu.system += part.cpu.system;
         errors += part.tally.errors;
@@ -109,7 +108,7 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
         duration_s: time.as_secs_f64(),
         makespan_ns: finished.then_some(time.as_nanos() as u64),
         errors,
-        figures: figures_with(&all, &cut, time),
+        figures: figures_with(&all, &open, time),
         cpu: Cpu {
             user_s: cpu.user.as_secs_f64(),
             sys_s: cpu.system.as_secs_f64(),
@@ -276,14 +275,14 @@ pub fn unfinished(bench: &Bench) -> Vec<String> {
 fn groups_of(part: Option<&str>, measured: &Measured) -> Vec<Group> {
     let mut groups = Vec::new();
     for run::Group { name, op, row, ended_after, .. } in &measured.groups {
-        let (ended, cut) = (measured.tally.row(*row), measured.tally.cut(*row));
-        if ended.is_none() && cut.is_none() {
+        let (ended, open) = (measured.tally.row(*row), measured.tally.unfinished(*row));
+        if ended.is_none() && open.is_none() {
             continue;
         }
-        let (ended, cut) = (ended.cloned().unwrap_or_default(), cut.cloned().unwrap_or_default());
+        let (ended, open) = (ended.cloned().unwrap_or_default(), open.cloned().unwrap_or_default());
         let (name, op) = (part.unwrap_or(name).to_owned(), String::from(*op));
         let time = ended_after.unwrap_or(measured.wall);
-        groups.push(Group { name, op, figures: figures_with(&ended, &cut, time) });
+        groups.push(Group { name, op, figures: figures_with(&ended, &open, time) });
     }
     groups
 }

@@ -72,7 +72,7 @@ impl Pattern {
         self.pattern.as_str()
     }
 
-    /// The number in the last match, of whatever sign.
+    /// The number in the last match.
     ///
     /// # Errors
     /// That there is no match, or no number in it.
@@ -93,20 +93,6 @@ impl Pattern {
         let unit = found.name(UNIT).map_or(self.unit.as_str(), |unit| unit.as_str().trim());
         Ok(figure(number, unit))
     }
-}
-
-/// Why a figure is none that a command can have come to, if it is none: the run has failed then. A
-/// rate of 0 is that of a run that did nothing.
-pub(super) fn fault(figure: &Figure) -> Option<String> {
-    let Figure { value, is_time, unit } = figure;
-    let why = match () {
-        () if !value.is_finite() => "is too large",
-        () if *is_time && *value <= 0.0 => "is no time",
-        () if *value < 0.0 => "is below 0",
-        () => return None,
-    };
-    let shown = format!("{value} {unit}");
-    Some(format!("printed the figure {}, which {why}", shown.trim_end()))
 }
 
 /// A number of some unit as documents have it.
@@ -169,21 +155,6 @@ mod tests {
         let word = found("tps = (.+)", "", "tps = many").expect_err("a word");
         assert!(word.contains(r#"found "many", which is no number"#), "{word}");
         assert!(found("x(.+)", "", "xinf").is_err_and(|why| why.contains("no number")));
-    }
-
-    #[test]
-    fn a_time_is_above_0_and_a_rate_not_below() {
-        let of = |output: &str, unit: &str| {
-            let pattern = Pattern::new("is (.+)", unit).expect("a pattern");
-            fault(&pattern.find(output).expect("a number"))
-        };
-        let told = |what: &str| Some(format!("printed the figure {what}"));
-        assert_eq!(of("is 0", "ms"), told("0 ns, which is no time"));
-        assert_eq!(of("is -2", "us"), told("-2000 ns, which is no time"));
-        assert_eq!(of("is -1.5", "tps"), told("-1.5 tps, which is below 0"));
-        assert_eq!(of("is -1.5", ""), told("-1.5, which is below 0"));
-        assert_eq!(of("is 1e308", "k"), told("inf, which is too large"));
-        assert_eq!([of("is 0", "tps"), of("is 0.1", "ns"), of("is 7", "tps")], [None, None, None]);
     }
 
     #[test]

@@ -93,20 +93,6 @@ fn a_figure_that_is_not_found_ends_it_with_the_pattern_and_the_last_lines() {
 }
 
 #[test]
-fn a_command_that_printed_no_rate_has_failed_and_one_that_printed_0_has_not() {
-    let run = |name: &str, command: &str| {
-        Paper::new(name, command).figure("tps = (-?[0-9.]+)").run().expect("a run")
-    };
-    let below = run("below", "echo tps = -1");
-    let why = "the command printed the figure -1 tps, which is below 0";
-    assert_eq!((below.failure.as_deref(), &ran(&below).figure), (Some(why), &None));
-    assert!(below.partial && ran(&below).output == "tps = -1");
-    let none = run("zero", "echo tps = 0");
-    let value = ran(&none).figure.as_ref().map(|figure| figure.value);
-    assert_eq!((none.failure, value), (None, Some(0.0)));
-}
-
-#[test]
 fn a_command_that_fails_is_a_run_that_says_so() {
     let paper = Paper::new("fails", "echo no such table; exit 3").figure("(x)");
     let document = paper.run().expect("a run");

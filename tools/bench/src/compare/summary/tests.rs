@@ -219,58 +219,6 @@ fn a_variant_that_did_nothing_in_some_rounds_is_not_judged_by_the_others() {
 }
 
 #[test]
-fn a_latency_of_which_only_a_lower_bound_is_known_has_no_verdict() {
-    let bounded = |rounds: &[usize], within: Option<f64>| {
-        let mut runs: Vec<Run> = (1..=10)
-            .flat_map(|n| [run("a", n, 1000.0 + f64::from(n % 3)), run("b", n, 2000.0)])
-            .collect();
-        for at in rounds {
-            let unfinished = &mut runs[*at].document.bench.figures.unfinished;
-            unfinished.at_least = vec![String::from("mean")];
-        }
-        let variants = ["a", "b"].map(|name| (String::from(name), serde_json::json!({})));
-        let metric = Some("latency_mean_ns");
-        let judging = Judging { metric, within, ..Judging::default() };
-        summary(&variants, &runs, CompareEnvironment::default(), judging)
-    };
-    assert_eq!(of(&bounded(&[], None), "latency_mean_ns").verdict, "b is faster");
-    for (rounds, within, told) in [
-        (&[3, 9, 15][..], None, "b is a lower bound in 3 of 10"),
-        (&[4], Some(0.9), "a is a lower bound in 1 of 10"),
-    ] {
-        let compare = bounded(rounds, within);
-        let found = of(&compare, "latency_mean_ns");
-        let told = format!("not compared: the mean latency of {told} rounds");
-        assert_eq!((&found.verdict, found.ratio, found.ci99), (&told, None, None));
-        assert!(unanswered(&compare).is_some_and(|why| why.ends_with(&told)));
-        assert!(unsettled(&compare).is_none(), "no round more changes that");
-        assert!(is_decided(of(&compare, "iops")) && is_decided(of(&compare, "latency_p50_ns")));
-        assert_eq!(undecided(&compare), None);
-    }
-}
-
-#[test]
-fn a_command_that_printed_0_in_some_rounds_is_not_judged_by_the_others() {
-    let printed = |name: &str, round: u32, value: f64| {
-        let mut run = Run { variant: String::from(name), round, ..Run::default() };
-        let figure = weir_trace::document::Figure { value, ..Default::default() };
-        let command_run = weir_trace::document::CommandRun {
-            figure: Some(figure),
-            ..weir_trace::document::CommandRun::default()
-        };
-        run.document.bench.command_run = Some(command_run);
-        run
-    };
-    let rate = |n: u32| if n.is_multiple_of(2) { 0.0 } else { 2000.0 };
-    let runs: Vec<Run> =
-        (1..=10).flat_map(|n| [printed("a", n, 1000.0), printed("b", n, rate(n))]).collect();
-    let found = two(&runs);
-    let found = of(&found, FIGURE);
-    assert_eq!(found.verdict, "not compared: b printed 0 in 5 of 10 rounds");
-    assert_eq!((found.ratio, found.ci99), (None, None));
-}
-
-#[test]
 fn a_jump_of_a_percentile_by_one_bucket_of_its_histogram_is_no_difference() {
     let compared = |before: u64, after: u64| {
         let runs: Vec<Run> = (1..=10)
