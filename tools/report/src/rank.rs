@@ -18,8 +18,8 @@ pub(crate) struct Place {
 
 /// The places of all variants by a metric; none for one that it was not compared by.
 ///
-/// The best is the one with the best value that nothing was shown to be better than, and what is not
-/// told apart from it shares its place; what is left is ranked in the same way behind them.
+/// The best is the one with the best value that nothing was shown to be better than, and what is
+/// not told apart from it shares its place; what is left is ranked in the same way behind them.
 pub(crate) fn places(compare: &Compare, metric: &Metric) -> Vec<Option<Place>> {
     let variants = &compare.variants;
     let value = |at: usize| {

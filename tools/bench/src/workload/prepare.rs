@@ -115,12 +115,28 @@ fn wanted(spec: &RunSpec) -> Result<Vec<(String, Target, Vec<Job>)>, String> {
     Ok(numbered.map(|(number, (name, target))| (name, target, on(number))).collect())
 }
 
-/// The bytes that jobs touch, as one range; all where there are none.
-fn touched(jobs: &[Job], ground: Ground) -> Range {
-    let spans = || jobs.iter().filter_map(|job| job.span(ground).ok());
-    let from = spans().map(|range| range.offset).min().unwrap_or(0);
-    let to = spans().map(|range| range.offset + range.bytes).max().unwrap_or(ground.bytes);
-    Range { offset: from, bytes: to.min(ground.bytes).saturating_sub(from) }
+/// The bytes that jobs touch, each once, in their order; all where there are no jobs. What lies
+/// between two of them is not theirs.
+fn touched(jobs: &[Job], ground: Ground) -> Vec<Range> {
+    if jobs.is_empty() {
+        return vec![Range { offset: 0, bytes: ground.bytes }];
+    }
+    let mut spans: Vec<Range> = jobs.iter().filter_map(|job| job.span(ground).ok()).collect();
+    spans.sort_by_key(|span| span.offset);
+    let mut touched: Vec<Range> = Vec::new();
+    for Range { offset, bytes } in spans {
+        let end = offset.saturating_add(bytes).min(ground.bytes);
+        match touched.last_mut().filter(|last| offset <= last.offset + last.bytes) {
+            Some(last) => last.bytes = last.bytes.max(end.saturating_sub(last.offset)),
+            None if end > offset => touched.push(Range { offset, bytes: end - offset }),
+            None => {}
+        }
+    }
+    touched
+}
+
+fn bytes_of(ranges: &[Range]) -> u64 {
+    ranges.iter().map(|range| range.bytes).sum()
 }
 
 /// The holes of a file that is weir's own.
@@ -137,10 +153,13 @@ fn fill_own_holes(
     if about.blocks() * 512 >= about.len() || !is_own(asked.spec, whole_name, target, &about)? {
         return Ok(None);
     }
+    // With its locks no other program that heeds them begins to use it meanwhile. Where they cannot
+    // be had, the run itself says why.
+    let Ok(_held) = devices::open(whole_name, target, 1) else { return Ok(None) };
     let file = File::options().read(true).write(true).open(path).map_err(failed)?;
     let ground = Ground { bytes: about.len(), block: 512, read_only: false };
-    let range = touched(jobs, ground);
-    let missing: u64 = holes(&file, range).map_err(failed)?.iter().map(|hole| hole.bytes).sum();
+    let ranges = touched(jobs, ground);
+    let missing = bytes_of(&holes(&file, &ranges).map_err(failed)?);
     let room = fstatvfs(&file).map(|room| room.f_bavail * room.f_frsize);
     let room = room.map_err(|errno| failed(errno.into()))?;
     if missing == 0 {
@@ -160,7 +179,7 @@ fn fill_own_holes(
         missing.div_ceil(MIB),
         AUTO_MOST.as_secs()
     ));
-    let written = write_holes(asked, &file, range, Instant::now() + AUTO_MOST);
+    let written = write_holes(asked, &file, &ranges, Instant::now() + AUTO_MOST);
     let written =
         written.map_err(|error| format!("{name}: its holes were to be written: {error}"))?;
     forget(&file);
@@ -186,10 +205,17 @@ fn is_own(
     Ok(is_ours && found.held.is_none())
 }
 
-/// The holes within a range; none where the file system does not tell.
-fn holes(file: &File, range: Range) -> std::io::Result<Vec<Range>> {
-    let (mut at, end) = (range.offset, range.offset + range.bytes);
+/// The holes within ranges; none where the file system does not tell.
+fn holes(file: &File, ranges: &[Range]) -> std::io::Result<Vec<Range>> {
     let mut holes = Vec::new();
+    for range in ranges {
+        holes_within(file, *range, &mut holes)?;
+    }
+    Ok(holes)
+}
+
+fn holes_within(file: &File, range: Range, holes: &mut Vec<Range>) -> std::io::Result<()> {
+    let (mut at, end) = (range.offset, range.offset + range.bytes);
     while at < end {
         let hole = match seek(file, SeekFrom::Hole(at)) {
             Ok(hole) => hole.min(end),
@@ -206,20 +232,20 @@ fn holes(file: &File, range: Range) -> std::io::Result<Vec<Range>> {
         }
         at = data.max(at + 1);
     }
-    Ok(holes)
+    Ok(())
 }
 
 /// Writes them until they are, or the time is up; how many bytes.
 fn write_holes(
     asked: &Asked<'_>,
     file: &File,
-    range: Range,
+    ranges: &[Range],
     until: Instant,
 ) -> std::io::Result<u64> {
     let mut bytes = vec![0; PIECE as usize];
     mark::fill(&mut Prng::new(asked.spec.seed), &mut bytes);
     let mut written = 0;
-    for Range { offset, bytes: length } in holes(file, range)? {
+    for Range { offset, bytes: length } in holes(file, ranges)? {
         for at in (offset..offset + length).step_by(PIECE as usize) {
             if asked.interrupted.load(Ordering::Acquire) {
                 return Err(std::io::Error::other("interrupted"));
@@ -228,6 +254,12 @@ fn write_holes(
                 break;
             }
             let piece = PIECE.min(offset + length - at);
+            // What has been written there meanwhile stays.
+            let (range, mut still) = (Range { offset: at, bytes: piece }, Vec::new());
+            holes_within(file, range, &mut still)?;
+            if still != [range] {
+                continue;
+            }
             file.write_all_at(&bytes[..piece as usize], at)?;
             written += piece;
         }
@@ -251,14 +283,14 @@ fn fill(
     if ground.read_only {
         return Err(format!("{name}: it cannot be written, and --prepare fill would"));
     }
-    let range = touched(jobs, ground);
-    has_room(name, target, range)?;
-    let mib = range.bytes.div_ceil(MIB);
+    let ranges = touched(jobs, ground);
+    has_room(name, target, &ranges)?;
+    let mib = bytes_of(&ranges).div_ceil(MIB);
     let most = FILL_MOST.as_secs() / 60;
     (asked.tell)(&format!("{name}: {mib} MiB are written first, in {most} min at most"));
     let written =
-        write(name, &opened.device, &opened.below(), range, (FILL_MOST, asked.interrupted));
-    if written? < range.bytes {
+        write(name, &opened.device, &opened.below(), &ranges, (FILL_MOST, asked.interrupted));
+    if written? < bytes_of(&ranges) {
         return Err(format!(
             "{name}: {mib} MiB were to be written first, and were not in {most} min"
         ));
@@ -267,15 +299,19 @@ fn fill(
 }
 
 /// That the files of a target have room for what they miss.
-fn has_room(name: &str, target: &Target, range: Range) -> Result<(), String> {
-    for (leaf, target) in devices::leaves(name, target) {
-        let Some(path) = target.backing.path().filter(|path| path.is_file()) else { continue };
+fn has_room(name: &str, target: &Target, ranges: &[Range]) -> Result<(), String> {
+    let end = ranges.last().map_or(0, |range| range.offset + range.bytes);
+    for (leaf, below) in devices::leaves(name, target) {
+        let Some(path) = below.backing.path().filter(|path| path.is_file()) else { continue };
         let failed = |error: std::io::Error| format!("{leaf}: {error}");
         let file = File::open(path).map_err(failed)?;
         let room = fstatvfs(&file).map_err(|errno| failed(errno.into()))?;
         let room = room.f_bavail * room.f_frsize;
-        let holes = holes(&file, Range { offset: 0, bytes: range.offset + range.bytes });
-        let missing: u64 = holes.map_err(failed)?.iter().map(|hole| hole.bytes).sum();
+        // Those of a file below a mapped disk lie elsewhere in it: all of it is looked at.
+        let all = [Range { offset: 0, bytes: end }];
+        let is_plain = target.backing.legs().is_empty();
+        let holes = holes(&file, if is_plain { ranges } else { &all });
+        let missing = bytes_of(&holes.map_err(failed)?);
         if missing > room {
             let [missing, room] = [missing, room].map(|bytes| bytes / MIB);
             return Err(format!(
@@ -302,18 +338,19 @@ pub(crate) fn memory(
     }
     let (whole_name, name) = (name, plain(name));
     let jobs: Vec<Job> = jobs.iter().copied().cloned().collect();
-    let range = touched(&jobs, run::ground(device));
-    let mib = range.bytes.div_ceil(MIB);
+    let ranges = touched(&jobs, run::ground(device));
+    let bytes = bytes_of(&ranges);
+    let mib = bytes.div_ceil(MIB);
     let free = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
-    if free.is_some_and(|free| range.bytes > free / 2) {
+    if free.is_some_and(|free| bytes > free / 2) {
         let why = format!("{name}: {mib} MiB are more than half of the memory that is free");
         return match spec.prepare {
             Prepare::Fill => Err(format!("{why}, and --prepare fill would write them")),
             _ => Ok(Some(format!("{why}: it was empty, and reading that copies nothing"))),
         };
     }
-    let written = write(whole_name, device, below, range, (AUTO_MOST, interrupted))?;
-    let (written, how) = match written < range.bytes {
+    let written = write(whole_name, device, below, &ranges, (AUTO_MOST, interrupted))?;
+    let (written, how) = match written < bytes {
         true => (written.div_ceil(MIB), format!(" of {mib} in {} s", AUTO_MOST.as_secs())),
         false => (mib, String::new()),
     };
@@ -339,18 +376,25 @@ fn available(text: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Writes a range through the device itself, as a job does; how many bytes.
+/// Writes ranges through the device itself, as a job does; how many bytes.
 fn write(
     name: &str,
     device: &Device,
     below: &[Device],
-    range: Range,
+    ranges: &[Range],
     (most, interrupted): (Duration, &AtomicBool),
 ) -> Result<u64, String> {
-    let whole = range.bytes / PIECE * PIECE;
-    let parts = [(range.offset, whole, PIECE), (range.offset + whole, range.bytes - whole, 0)];
+    let until = Instant::now() + most;
+    let parts = ranges.iter().flat_map(|range| {
+        let whole = range.bytes / PIECE * PIECE;
+        [(range.offset, whole, PIECE), (range.offset + whole, range.bytes - whole, 0)]
+    });
     let mut written = 0;
-    for (offset, bytes, size) in parts.into_iter().filter(|(_, bytes, _)| *bytes > 0) {
+    for (offset, bytes, size) in parts.filter(|(_, bytes, _)| *bytes > 0) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
         let job = Job {
             name: String::from("prepare"),
             direction: Direction::Write,
@@ -367,7 +411,7 @@ fn write(
             names: &[String::from(name)],
             threads: 1,
             ramp: Duration::ZERO,
-            runtime: Some(most),
+            runtime: Some(left),
             interrupted,
             commits: None,
             heading: "",
@@ -401,18 +445,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_jobs_touch_is_from_the_first_byte_of_any_to_the_last() {
+    fn what_jobs_touch_is_what_they_do_and_nothing_between() {
         let ground = Ground { bytes: 1 << 30, block: 512, read_only: false };
         let job = |offset: u64, bytes: u64| Job {
             offset: Amount::Bytes(offset),
             size: Some(Amount::Bytes(bytes)),
             ..Job::default()
         };
-        let all = Range { offset: 0, bytes: 1 << 30 };
-        assert_eq!(touched(&[], ground), all);
-        assert_eq!(touched(&[Job::default()], ground), all);
+        let range = |offset: u64, bytes: u64| Range { offset: offset << 20, bytes: bytes << 20 };
+        assert_eq!(touched(&[], ground), [range(0, 1024)]);
+        assert_eq!(touched(&[Job::default()], ground), [range(0, 1024)]);
         let two = [job(8 << 20, 1 << 20), job(1 << 20, 2 << 20)];
-        assert_eq!(touched(&two, ground), Range { offset: 1 << 20, bytes: 8 << 20 });
+        assert_eq!(touched(&two, ground), [range(1, 2), range(8, 1)]);
+        // One within another, one behind it, and one that goes on.
+        let more = [job(1 << 20, 4 << 20), job(2 << 20, 1 << 20), job(5 << 20, 1 << 20)];
+        assert_eq!(touched(&more, ground), [range(1, 5)]);
+        // One that does not fit touches nothing; the run says why.
+        assert_eq!(touched(&[job(1 << 31, 4096)], ground), []);
     }
 
     #[test]
@@ -453,8 +502,11 @@ mod tests {
         let opened = devices::open("ram", &target, 1).expect("it opens");
         let range = Range { offset: 512, bytes: (5 << 19) - 512 };
         let none = AtomicBool::new(false);
-        let written = write("ram", &opened.device, &[], range, (FILL_MOST, &none));
+        let written = write("ram", &opened.device, &[], &[range], (FILL_MOST, &none));
         assert_eq!(written, Ok(range.bytes));
+        let two = [0, 2 << 20].map(|offset| Range { offset, bytes: 4096 });
+        let written = write("ram", &opened.device, &[], &two, (FILL_MOST, &none));
+        assert_eq!(written, Ok(8192));
     }
 
     #[test]
@@ -467,21 +519,21 @@ mod tests {
         file.set_len(8 << 20).expect("a file");
         file.write_all_at(&[1; 1 << 20], 1 << 20).expect("room");
         let range = |from: u64, bytes: u64| Range { offset: from << 20, bytes: bytes << 20 };
-        let found = holes(&file, range(0, 4)).expect("holes");
+        let found = holes(&file, &[range(0, 4)]).expect("holes");
         assert_eq!(found, [range(0, 1), range(2, 2)]);
         let spec = RunSpec::of(Workload::Stages(Vec::new()));
         let (stop, go) = (AtomicBool::new(true), AtomicBool::new(false));
         let tell = |_: &str| ();
         let asked = |interrupted| Asked { spec: &spec, interrupted, tell: &tell };
         let later = Instant::now() + FILL_MOST;
-        let ended = write_holes(&asked(&stop), &file, range(0, 4), later);
+        let ended = write_holes(&asked(&stop), &file, &[range(0, 4)], later);
         assert!(ended.is_err_and(|error| error.to_string() == "interrupted"));
-        assert_eq!(holes(&file, range(0, 4)).expect("holes"), found, "nothing was written");
-        let late = write_holes(&asked(&go), &file, range(0, 4), Instant::now());
+        assert_eq!(holes(&file, &[range(0, 4)]).expect("holes"), found, "nothing was written");
+        let late = write_holes(&asked(&go), &file, &[range(0, 4)], Instant::now());
         assert_eq!(late.expect("no time"), 0);
-        let written = write_holes(&asked(&go), &file, range(0, 4), later);
+        let written = write_holes(&asked(&go), &file, &[range(0, 4)], later);
         assert_eq!(written.expect("room"), 3 << 20);
-        assert_eq!(holes(&file, range(0, 8)).expect("holes"), [range(4, 4)]);
+        assert_eq!(holes(&file, &[range(0, 8)]).expect("holes"), [range(4, 4)]);
         let mut byte = [0];
         file.read_exact_at(&mut byte, 1 << 20).expect("a byte");
         assert_eq!(byte, [1], "what stood there stands");

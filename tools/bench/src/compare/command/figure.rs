@@ -15,20 +15,42 @@ pub struct Pattern {
 const VALUE: &str = "value";
 const UNIT: &str = "unit";
 /// Times, in nanoseconds, by their names.
-const TIMES: [(&str, f64); 13] = [
+const TIMES: [(&str, f64); 34] = [
     ("ns", 1.0),
     ("nsec", 1.0),
+    ("nsecs", 1.0),
+    ("nanosecond", 1.0),
+    ("nanoseconds", 1.0),
     ("us", 1e3),
-    ("µs", 1e3),
+    // With the sign for micro, and with the letter of the Greek.
+    ("\u{b5}s", 1e3),
+    ("\u{3bc}s", 1e3),
     ("usec", 1e3),
+    ("usecs", 1e3),
+    ("microsecond", 1e3),
+    ("microseconds", 1e3),
     ("ms", 1e6),
     ("msec", 1e6),
+    ("msecs", 1e6),
+    ("millisecond", 1e6),
+    ("milliseconds", 1e6),
     ("s", 1e9),
     ("sec", 1e9),
     ("secs", 1e9),
+    ("second", 1e9),
     ("seconds", 1e9),
     ("m", 60e9),
     ("min", 60e9),
+    ("mins", 60e9),
+    ("minute", 60e9),
+    ("minutes", 60e9),
+    ("h", 3600e9),
+    ("hr", 3600e9),
+    ("hrs", 3600e9),
+    ("hour", 3600e9),
+    ("hours", 3600e9),
+    ("d", 86_400e9),
+    ("days", 86_400e9),
 ];
 /// Multiples of a byte. SI units are what they say here: dd prints them.
 const BYTES: [(&str, f64); 8] = [
@@ -91,7 +113,13 @@ impl Pattern {
             format!("--figure {:?} found {text:?}, which is no number", self.pattern.as_str())
         })?;
         let unit = found.name(UNIT).map_or(self.unit.as_str(), |unit| unit.as_str().trim());
-        Ok(figure(number, unit))
+        let found = figure(number, unit);
+        match found.value.is_finite() {
+            true => Ok(found),
+            false => {
+                Err(format!("--figure {:?} found {text} {unit}, which is no number", self.text()))
+            }
+        }
     }
 }
 
@@ -101,7 +129,9 @@ fn figure(number: f64, unit: &str) -> Figure {
         table.iter().find(|(known, _)| *known == name).map(|(_, factor)| *factor)
     };
     let rate = ["/s", "/sec", "ps"].iter().find_map(|end| unit.strip_suffix(end));
-    if let Some(factor) = named(&TIMES, unit) {
+    // A time for each of something is a time: less of it is better.
+    let time = unit.split_once('/').map_or(unit, |(time, _)| time).trim();
+    if let Some(factor) = named(&TIMES, time) {
         return Figure { value: number * factor, unit: String::from("ns"), is_time: true };
     }
     if let Some(factor) = rate.and_then(|bytes| named(&BYTES, bytes)) {
@@ -146,6 +176,24 @@ mod tests {
         assert_eq!(found(fio, "", "IOPS=125, BW"), is(125.0, "", false));
         assert_eq!(found("([0-9.]+)", "ms", "latency 2.5"), is(2.5e6, "ns", true));
         assert_eq!(found("([0-9]+)", "MiB/s", "at 3"), is(3.0 * 1_048_576.0, "B/s", false));
+    }
+
+    #[test]
+    fn a_time_is_one_by_any_of_its_names_also_for_each_of_something() {
+        for (unit, ns) in [
+            ("milliseconds", 2e6),
+            ("\u{3bc}s", 2e3),
+            ("\u{b5}s", 2e3),
+            ("hours", 7.2e12),
+            ("msecs", 2e6),
+            ("ms/op", 2e6),
+            ("us / query", 2e3),
+        ] {
+            assert_eq!(found("([0-9]+)", unit, "took 2"), is(ns, "ns", true), "{unit}");
+        }
+        for rate in ["tps", "req/s", "queries/sec", ""] {
+            assert!(!found("([0-9]+)", rate, "did 2").expect("a rate").2, "{rate}");
+        }
     }
 
     #[test]
