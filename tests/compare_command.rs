@@ -7,6 +7,7 @@
 mod daemon;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use daemon::loop_device::Loop;
@@ -108,6 +109,12 @@ fn a_run_that_fails_once_is_made_again_and_more_rounds_can_be_added() {
         assert!(told.ends_with("--continue runs.json"), "{told}");
     }
     let words = ["--continue", "runs.json", "--max-rounds", "5", "--save", "more.json"];
+    let open =
+        |mode| fs::set_permissions(folder.near("runs.json"), fs::Permissions::from_mode(mode));
+    open(0o666).expect("its own");
+    let refused = ["mode 0666", "others may have written it"];
+    expect_refused(&folder, &[&["compare"], &words[..]].concat(), &refused);
+    open(0o600).expect("its own");
     let ended = compare(&folder, &words);
     assert!(ended.code.is_some_and(|code| code == 0 || code == 2), "{ended:?}");
     let more = saved(&folder, "more.json");

@@ -341,7 +341,11 @@ pub(crate) fn memory(
     let ranges = touched(&jobs, run::ground(device));
     let bytes = bytes_of(&ranges);
     let mib = bytes.div_ceil(MIB);
-    let free = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let of_host = read("/proc/meminfo").and_then(|text| available(&text));
+    let of_groups = read("/proc/self/cgroup")
+        .and_then(|groups| left_to_groups(Path::new("/sys/fs/cgroup"), &groups));
+    let free = of_host.into_iter().chain(of_groups).min();
     if free.is_some_and(|free| bytes > free / 2) {
         let why = format!("{name}: {mib} MiB are more than half of the memory that is free");
         return match spec.prepare {
@@ -374,6 +378,28 @@ fn plain(name: &str) -> String {
 fn available(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Bytes that a process may have beside what its control groups use, of `/proc/self/cgroup`: who
+/// takes more is killed. `None` where they set no limit.
+fn left_to_groups(root: &Path, of_process: &str) -> Option<u64> {
+    let left = |line: &str| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (root, [limit, used]) = match parts.next()? {
+            "" => (root.to_owned(), ["memory.max", "memory.current"]),
+            "memory" => (root.join("memory"), ["memory.limit_in_bytes", "memory.usage_in_bytes"]),
+            _ => return None,
+        };
+        let number = |folder: &Path, name: &str| {
+            std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok()
+        };
+        let group = root.join(parts.next()?.trim_start_matches('/'));
+        let above = group.ancestors().filter(|folder| folder.starts_with(&root));
+        let left =
+            |folder: &Path| Some(number(folder, limit)?.saturating_sub(number(folder, used)?));
+        above.filter_map(left).min()
+    };
+    of_process.lines().filter_map(left).min()
 }
 
 /// Writes ranges through the device itself, as a job does; how many bytes.
@@ -480,6 +506,29 @@ mod tests {
         let text = "MemTotal:  100 kB\nMemFree: 7 kB\nMemAvailable:   2048 kB\n";
         assert_eq!(available(text), Some(2 << 20));
         assert_eq!(available("MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn memory_that_groups_leave_is_what_the_narrowest_of_them_does() {
+        let root = std::env::temp_dir().join(format!("weir-groups-{}", std::process::id()));
+        let set = |folder: &str, names: [&str; 2], values: [&str; 2]| {
+            std::fs::create_dir_all(root.join(folder)).expect("a folder");
+            for (name, value) in names.into_iter().zip(values) {
+                std::fs::write(root.join(folder).join(name), format!("{value}\n")).expect("a file");
+            }
+        };
+        let now = ["memory.max", "memory.current"];
+        set("a", now, ["1000", "600"]);
+        set("a/b", now, ["max", "500"]);
+        set("a/b/c", now, ["900", "100"]);
+        assert_eq!(left_to_groups(&root, "0::/a/b/c\n"), Some(400), "the one above it");
+        assert_eq!(left_to_groups(&root, "0::/a/b/none\n"), Some(400));
+        set("a", now, ["5000", "600"]);
+        assert_eq!(left_to_groups(&root, "0::/a/b/c\n"), Some(800));
+        assert_eq!(left_to_groups(&root, "0::/\n"), None, "no limit");
+        set("memory/d", ["memory.limit_in_bytes", "memory.usage_in_bytes"], ["70", "90"]);
+        assert_eq!(left_to_groups(&root, "3:cpu:/d\n4:memory:/d\n0::/\n"), Some(0));
+        std::fs::remove_dir_all(&root).expect("its own");
     }
 
     #[test]

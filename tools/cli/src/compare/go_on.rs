@@ -1,5 +1,8 @@
 //! `weir compare --continue FILE`: more rounds of a comparison that was saved.
 
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -31,8 +34,12 @@ impl Compare {
         if let Some(given) = self.job.first_given().or_else(|| self.first_variant()) {
             return Err(failed(format!("{given} would change what is compared")));
         }
-        let document = compared(file).map_err(failed)?;
+        let (document, about) = compared(file).map_err(failed)?;
         let before = asked(&document.command).map_err(failed)?;
+        if let Some(run) = &before.command.run {
+            let user = rustix::process::geteuid().as_raw();
+            is_own(user, &about).map_err(|why| failed(format!("it runs {run:?}, and {why}")))?;
+        }
         if before.sim.is_some() {
             let why = "it was simulated, where more --rounds take only time to compute";
             return Err(failed(String::from(why)));
@@ -66,11 +73,28 @@ impl Compare {
     }
 }
 
-/// The comparison in a file.
-fn compared(file: &Path) -> Result<CompareDocument, String> {
-    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+/// That no other user can have written a file: what stands in it is run by a shell.
+fn is_own(user: u32, about: &Metadata) -> Result<(), String> {
+    let (owner, mode) = (about.uid(), about.mode() & 0o7777);
+    if owner != user {
+        return Err(format!("it belongs to user {owner}: it is trusted only if to user {user}"));
+    }
+    if mode & 0o022 != 0 {
+        return Err(format!("it has mode {mode:04o}: others may have written it"));
+    }
+    Ok(())
+}
+
+/// The comparison in a file, and what is known of the file.
+fn compared(file: &Path) -> Result<(CompareDocument, Metadata), String> {
+    let read = || -> std::io::Result<(Vec<u8>, Metadata)> {
+        let (mut file, mut bytes) = (File::open(file)?, Vec::new());
+        file.read_to_end(&mut bytes)?;
+        Ok((bytes, file.metadata()?))
+    };
+    let (bytes, about) = read().map_err(|error| error.to_string())?;
     match serde_json::from_slice(&bytes) {
-        Ok(Document::Compare(document)) => has_rounds(&document).map(|()| *document),
+        Ok(Document::Compare(document)) => has_rounds(&document).map(|()| (*document, about)),
         Ok(Document::Sweep(_)) => {
             Err(String::from("it is a sweep, and one comparison is gone on with at a time"))
         }
@@ -98,6 +122,10 @@ fn asked(command: &[String]) -> Result<Compare, String> {
         [_, name, words @ ..] if name == "compare" => words,
         _ => return Err(format!("its command line is none of weir compare: {command:?}")),
     };
+    // Of one that went on with another the first command line is kept.
+    if words.iter().any(|word| word == "--continue" || word.starts_with("--continue=")) {
+        return Err(String::from("its command line is of one that goes on with another"));
+    }
     let known = clap::Command::new("compare").no_binary_name(true);
     let known = crate::strict(Compare::augment_args(known));
     let read = known.try_get_matches_from(words).and_then(|m| Compare::from_arg_matches(&m));
@@ -140,10 +168,31 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_others_may_have_written_is_not_trusted() {
+        let path = std::env::temp_dir().join(format!("weir-own-{}", std::process::id()));
+        let file = File::create(&path).expect("a file");
+        std::fs::remove_file(&path).expect("it has no name any more");
+        let user = rustix::process::geteuid().as_raw();
+        let with = |mode: u32| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            file.set_permissions(mode).and_then(|()| file.metadata()).expect("its own")
+        };
+        assert_eq!(is_own(user, &with(0o644)), Ok(()));
+        for mode in [0o664, 0o646] {
+            let why = is_own(user, &with(mode)).expect_err("others");
+            assert!(why.contains(&format!("mode {mode:04o}")), "{why}");
+        }
+        let why = is_own(user + 1, &with(0o644)).expect_err("another's");
+        assert!(why.contains(&format!("belongs to user {user}")), "{why}");
+    }
+
+    #[test]
     fn what_no_comparison_was_begun_with_is_refused() {
         for (line, why) in [
             ("weir bench --rw read", "none of weir compare"),
             ("weir compare --frob", "not understood"),
+            ("weir compare --continue a.json", "goes on with another"),
+            ("weir compare --continue=a.json", "goes on with another"),
             ("weir compare --target iscsi://me%...@host/target/0", "the secret was not saved"),
         ] {
             let refused = asked(&words(line)).expect_err(line);
