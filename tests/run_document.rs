@@ -66,6 +66,12 @@ fn fingerprint(folder: &Folder, spec: &Value) -> String {
     let bench = saved["bench"].take();
     let ends = bench["makespan_ns"].is_u64();
     let counts = |figures: &Value| ends.then(|| [figures["ios"].clone(), figures["bytes"].clone()]);
+    // What is under way when a time is up is a matter of time, and so is what is said of it.
+    let is_said = |notice: &&Value| {
+        ends || !notice.as_str().is_some_and(|notice| notice.contains("when the time was up"))
+    };
+    let notices = saved["notices"].take();
+    let notices: Vec<&Value> = notices.as_array().into_iter().flatten().filter(is_said).collect();
     // Which of them there are is a matter of time too.
     let groups = bench["groups"].as_array().filter(|_| ends).into_iter().flatten();
     let groups = groups.map(|group| json!([group["name"], group["op"], counts(group)]));
@@ -73,7 +79,7 @@ fn fingerprint(folder: &Folder, spec: &Value) -> String {
         "code": code, "said": stderr, "target": bench["target"], "options": bench["options"],
         "job": bench["job"], "seed": bench["seed"], "groups": groups.collect::<Vec<_>>(),
         "all": counts(&bench), "verified": bench["verified_blocks"],
-        "command": saved["command"], "notices": saved["notices"],
+        "command": saved["command"], "notices": notices,
     })
     .to_string()
 }
