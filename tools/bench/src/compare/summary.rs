@@ -52,25 +52,37 @@ pub fn summary(
     let looks = judging.looks;
     let described =
         variants.iter().map(|(name, options)| variant(name, options, &names, runs, looks));
-    let compare = judged(&names, runs, judging, &|_, _| true);
+    let compare = judged(&names, runs, judging, Told::Whole);
     Compare { variants: described.collect(), environment, ..compare }
 }
 
 /// What the primary metric says of these runs, and nothing else: a comparison that may end after
-/// any round asks after each.
+/// any round asks after each. The least difference that would be seen is told at its end.
 #[must_use]
 pub fn primary(names: &[&str], runs: &[Run], judging: Judging<'_>) -> Compare {
-    judged(names, runs, judging, &|metric, primary| metric == primary)
+    judged(names, runs, judging, Told::Primary)
 }
 
-/// The comparisons of each two variants by the metrics that are `wanted`: asked with the name of a
-/// metric and with that of the primary one.
-fn judged(
-    names: &[&str],
-    runs: &[Run],
-    judging: Judging<'_>,
-    wanted: &dyn Fn(&str, &str) -> bool,
-) -> Compare {
+/// What every metric says of these runs, without what else is told of a comparison at its end: the
+/// least difference that would be seen takes longer to find than all the rest.
+#[must_use]
+pub fn verdicts(names: &[&str], runs: &[Run], judging: Judging<'_>) -> Compare {
+    judged(names, runs, judging, Told::Verdicts)
+}
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// The verdict of the primary metric.
+    Primary,
+    /// The verdicts of all metrics.
+    Verdicts,
+    /// Those, and the least difference that would be seen.
+    Whole,
+}
+
+/// The comparisons of each two variants.
+fn judged(names: &[&str], runs: &[Run], judging: Judging<'_>, told: Told) -> Compare {
     let mut counted = runs.iter().filter(|run| counts(run)).peekable();
     let all_finished =
         counted.peek().is_some() && counted.all(|run| run.document.bench.makespan_ns.is_some());
@@ -101,12 +113,13 @@ fn judged(
     let others = metrics.iter().filter(|metric| metric.name != primary).count();
     let mut comparisons = Vec::new();
     for pair in &pairs {
-        for metric in metrics.iter().filter(|metric| wanted(metric.name, primary)) {
+        let wanted = |metric: &&&Metric| told != Told::Primary || metric.name == primary;
+        for metric in metrics.iter().filter(wanted) {
             // The answer may be wrong once in a hundred comparisons, and all that is told beside
             // it together as often (Bonferroni).
             let judged = if metric.name == primary { 1 } else { others };
             let level = 1.0 - (1.0 - VERDICT) / (judged * pairs.len()) as f64;
-            comparisons.push(compare(metric, *pair, names, runs, &Terms { level, judging }));
+            comparisons.push(compare(metric, *pair, names, runs, &Terms { level, judging, told }));
         }
     }
     let (metric, within) = (primary.to_owned(), judging.within);
@@ -122,6 +135,7 @@ struct Terms<'a> {
     /// The level of the interval that decides.
     level: f64,
     judging: Judging<'a>,
+    told: Told,
 }
 
 /// The value of a variant in a round, if that counts.
@@ -328,7 +342,9 @@ fn compare(
     };
     if let Some(fit) = fit.filter(|_| found.ci99.is_some()) {
         found.ci95 = pairs.interval(&fit, SHOWN);
-        let least = fit.detectable(terms.level).map(|log| (log + pairs.margin).exp() - 1.0);
+        let whole = (terms.told == Told::Whole).then_some(fit);
+        let least = whole.and_then(|fit| fit.detectable(terms.level));
+        let least = least.map(|log| (log + pairs.margin).exp() - 1.0);
         found.min_detectable_effect = least.filter(|least| least.is_finite());
         found.second_run = second_run(&fit, terms.level);
     }

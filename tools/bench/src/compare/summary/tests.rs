@@ -418,9 +418,14 @@ fn what_is_asked_after_each_round_is_what_the_whole_says_by_the_primary_metric()
     let judging = Judging { looks: Looks::AnyTime, ..Judging::default() };
     let all = summary(&variants, &runs, CompareEnvironment::default(), judging);
     let asked = primary(&names, &runs, judging);
-    let of_primary: Vec<Comparison> = by_primary(&all).cloned().collect();
+    let without = |found: &Comparison| Comparison { min_detectable_effect: None, ..found.clone() };
+    let of_primary: Vec<Comparison> = by_primary(&all).map(without).collect();
     assert_eq!((asked.comparisons.len(), &asked.comparisons), (3, &of_primary));
-    assert_eq!((asked.metric, asked.inference), (all.metric, Inference::Anytime));
+    assert_eq!((&asked.metric, asked.inference), (&all.metric, Inference::Anytime));
+    let told = verdicts(&names, &runs, judging);
+    let of_all: Vec<Comparison> = all.comparisons.iter().map(without).collect();
+    assert_eq!((&told.comparisons, told.metric), (&of_all, all.metric));
+    assert!(all.comparisons.iter().any(|found| found.min_detectable_effect.is_some()));
 }
 
 /// A run whose reads and writes have a rate and a latency each.
