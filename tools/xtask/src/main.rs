@@ -1,5 +1,5 @@
-//! Repository chores: `cargo xtask tidy`, `tunables`, `mutants`, `planted`, `alike` and `ci
-//! STEP`.
+//! Repository chores: `cargo xtask tidy`, `tunables`, `mutants`, `planted`, `alike`,
+//! `same-variants` and `ci STEP`.
 //!
 //! This is not part of the product and uses no other room, so that it still builds when they do
 //! not. The limits it holds come from the room table and the house style; CONTRIBUTING.md says
@@ -12,6 +12,7 @@ mod ci;
 mod files;
 mod mutants;
 mod planted;
+mod same;
 mod tidy;
 mod tunables;
 mod workspace;
@@ -48,6 +49,11 @@ enum Chore {
     },
     /// Tell whether the simulator does the same with debug assertions and as it is released.
     Alike,
+    /// Compare variants with themselves on disks that are written, and count wrong verdicts.
+    SameVariants {
+        #[command(flatten)]
+        settings: same::Settings,
+    },
     /// Run one stage of continuous integration.
     Ci {
         /// Which stage.
@@ -66,6 +72,7 @@ fn main() -> ExitCode {
         Chore::Mutants { settings } => mutants::run(&workspace, &settings),
         Chore::Planted { settings } => planted::run(&workspace, &settings),
         Chore::Alike => alike::run(&workspace),
+        Chore::SameVariants { settings } => same::run(&workspace, &settings),
         Chore::Ci { stage, choice } => ci::run(&workspace, stage, &choice),
     });
     match answer {

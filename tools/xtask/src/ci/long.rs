@@ -91,6 +91,11 @@ const FUZZ_TARGETS: [&str; 14] = [
 const LIVES_SECONDS: &str = "3600";
 const LIVES_SEED: &str = "1000000";
 
+/// Comparisons of a variant with itself on each disk, and how long each may take, seconds, unless
+/// the environment says otherwise.
+const SAME_COMPARISONS: &str = "50";
+const SAME_SECONDS: &str = "30";
+
 /// Of each fuzz target, seconds, unless the environment says otherwise; and of the first, which
 /// reads what any client sends.
 const FUZZ_SECONDS: &str = "600";
@@ -138,6 +143,7 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
         Step::cargo(&format!("mutants of {name}"), &line)
     }));
     steps.push(lives_step());
+    steps.push(same_step());
     steps.push(Step::cargo("planted bugs", "run --package weir-xtask -- planted"));
     steps.extend(FUZZ_TARGETS.map(|target| fuzz_step(&workspace.root, target)));
     steps.push(sanitize::long());
@@ -154,6 +160,19 @@ fn lives_step() -> Step {
     let seconds = std::env::var("WEIR_LIVES_SECONDS").unwrap_or_else(|_| LIVES_SECONDS.to_owned());
     let line = format!("sim fuzz --randseed {LIVES_SEED} --seconds {seconds}");
     Step::cargo("lives", &format!("run --bin weir -- {line}"))
+}
+
+/// As it is released, unless the environment names another profile: what is compared is then more
+/// of the disk and less of weir.
+fn same_step() -> Step {
+    let [comparisons, seconds, profile] = [
+        ("WEIR_SAME_COMPARISONS", SAME_COMPARISONS),
+        ("WEIR_SAME_SECONDS", SAME_SECONDS),
+        ("WEIR_SAME_PROFILE", "release"),
+    ]
+    .map(|(name, usual)| std::env::var(name).unwrap_or_else(|_| usual.to_owned()));
+    let line = format!("--comparisons {comparisons} --seconds {seconds} --profile {profile}");
+    Step::cargo("same-variants", &format!("run --package weir-xtask -- same-variants {line}"))
 }
 
 /// One fuzz target, led by libFuzzer. The inputs it finds stay in `target/fuzz-corpus`, from where
@@ -341,7 +360,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (74, 74));
+        assert_eq!((names.len(), count), (75, 75));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }
