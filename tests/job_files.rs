@@ -69,3 +69,88 @@ fn a_job_of_flags_that_is_not_time_based_does_its_io_and_ends() {
     let said = parse(&told(&folder, &[&words[..], &["--json", "--quiet"]].concat()));
     assert_eq!(said["ios"], 16);
 }
+
+/// The rows of a log, each as its columns.
+fn rows(folder: &Folder, file: &str) -> Vec<Vec<u64>> {
+    let text = fs::read_to_string(folder.near(file)).unwrap_or_else(|why| panic!("{file}: {why}"));
+    let columns = |line: &str| line.split(", ").map(|n| n.parse().expect("a number")).collect();
+    text.lines().map(columns).collect()
+}
+
+#[test]
+fn logs_of_a_job_file_have_a_row_for_each_io_or_each_window() {
+    let folder = Folder::new();
+    let jobs = "[global]\nsize=64k\nbs=4k\n\
+                [a]\nrw=randwrite\nnumjobs=2\nwrite_lat_log\nwrite_iops_log=y\nlog_offset=1\n\
+                [b]\nstonewall\nrw=rw\nwrite_bw_log=z\nper_job_logs=0\n\
+                [c]\nstonewall\nrw=read\nwrite_iops_log\nlog_avg_msec=3600000\n";
+    fs::write(folder.near("logs.fio"), jobs).expect("a file");
+    let words = ["bench", "logs.fio", "--target", "ram:1MiB", "--json", "--quiet"];
+    told(&folder, &words);
+    for clone in [1, 2] {
+        let [all, queue, device] =
+            ["lat", "slat", "clat"].map(|end| rows(&folder, &format!("a_{end}.{clone}.log")));
+        // Time, latency, direction, size, place, priority.
+        assert!(all.iter().all(|row| row.len() == 6 && row[2..4] == [1, 4096] && row[5] == 0));
+        let mut places: Vec<_> = all.iter().map(|row| row[4]).collect();
+        places.sort_unstable();
+        assert_eq!(places, (0..16).map(|block| block * 4096).collect::<Vec<_>>());
+        for ((all, queue), device) in all.iter().zip(queue).zip(device) {
+            assert_eq!((all[1], all[4]), (queue[1] + device[1], queue[4]));
+        }
+        let ios = rows(&folder, &format!("y_iops.{clone}.log"));
+        assert!(ios.len() == 16 && ios.iter().all(|row| row[1] == 1));
+    }
+    let of_b = rows(&folder, "z_bw.log");
+    let count = |op: u64| of_b.iter().filter(|row| row[2] == op && row.len() == 5).count();
+    assert_eq!(count(0) + count(1), 16);
+    assert!(of_b.iter().all(|row| row[1] > 0));
+    let of_c = rows(&folder, "c_iops.4.log");
+    assert!(of_c.len() == 1 && of_c[0][2..] == [0, 0, 0], "{of_c:?}");
+    // What a shared log holds stays.
+    told(&folder, &words);
+    assert_eq!(rows(&folder, "z_bw.log").len(), 32);
+    assert_eq!(rows(&folder, "a_lat.1.log").len(), 16);
+    let words = ["compare", "logs.fio", "--target", "ram:1MiB"];
+    expect_refused(&folder, &words, &["job a writes logs"]);
+    let words = ["bench", "--rw=read", "--size=4k", "--time-based=0", "--target", "ram:1MiB"];
+    told(&folder, &[&words[..], &["--json", "--quiet", "--write-lat-log"]].concat());
+    assert_eq!(rows(&folder, "job_lat.1.log").len(), 1);
+}
+
+#[test]
+fn flows_patterns_and_checks_of_a_job_file_are_carried_out() {
+    let folder = Folder::new();
+    let jobs = "[global]\nrw=randread\nsize=1m\nruntime=300ms\ntime_based\n\
+                [a]\nflow=1\n[b]\nflow=4\niodepth=4\n";
+    fs::write(folder.near("flow.fio"), jobs).expect("a file");
+    let words = ["bench", "flow.fio", "--target", "null:1MiB", "--json", "--quiet"];
+    let said = parse(&told(&folder, &words));
+    let ios = |name: &str| {
+        let groups = said["groups"].as_array().expect("groups");
+        let group = groups.iter().find(|group| group["name"] == name && group["op"] == "read");
+        group.expect(name)["ios"].as_u64().expect("a count")
+    };
+    // Either may be a weight ahead, and what was under way at the end is not counted.
+    assert!(ios("b").abs_diff(4 * ios("a")) <= 24 && ios("a") > 0, "{said}");
+    let jobs = "[global]\nfilename=disk.img\nsize=64k\nbs=8k\n\
+                [fill]\nrw=write\nbuffer_pattern=\"abcd\"\n\
+                [look]\nstonewall\nrw=read\nverify=pattern\nverify_pattern=\"abcd\"\n\
+                [some]\nstonewall\nrw=randwrite\nverify=md5\nverify_interval=512\n\
+                verify_backlog=2\n";
+    fs::write(folder.near("bytes.fio"), jobs).expect("a file");
+    let said = parse(&told(&folder, &["bench", "bytes.fio", "--json", "--quiet"]));
+    assert_eq!((&said["errors"], &said["verified_blocks"]), (&0.into(), &136.into()), "{said}");
+    // The pattern is none of weir's, so what it has filled is not overwritten unasked.
+    fs::write(
+        folder.near("one.fio"),
+        "[a]\nrw=write\nsize=64k\nfilename=p.img\nbuffer_pattern=7\n",
+    )
+    .expect("a file");
+    told(&folder, &["bench", "one.fio", "--json", "--quiet"]);
+    assert_eq!(fs::read(folder.near("p.img")).expect("a file"), [7; 64 << 10]);
+    expect_refused(&folder, &["bench", "one.fio"], &["p.img", "--destroy"]);
+    let jobs = "[a]\nrw=read\nsize=64k\nfilename=none.img\nallow_file_create=0\n";
+    fs::write(folder.near("none.fio"), jobs).expect("a file");
+    expect_refused(&folder, &["bench", "none.fio"], &["allow_file_create=0, and none.img"]);
+}

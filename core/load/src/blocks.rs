@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use weir_bio::{Op, SECTOR};
 
 use crate::ask::Fault;
+use crate::backlog::{Backlog, Span};
 use crate::job::{Access, Job, JobError, Range, Verify};
 use crate::order::Strides;
-use crate::verify::{self, Stamp};
+use crate::verify::{self, Format, Stamp};
 
 /// Blocks that a job can keep track of: 4 bytes of memory each.
 const BLOCKS_MAX: u64 = 1 << 28;
@@ -20,9 +21,12 @@ const BLOCKS_MAX: u64 = 1 << 28;
 pub struct Blocks {
     how: Verify,
     seed: u64,
+    pattern: Vec<u8>,
     first: u64,
-    /// Bytes of a block: the smallest write.
+    /// Bytes of a block.
     grain: u64,
+    /// Blocks of the smallest I/O.
+    blocks_of_io: u64,
     /// By block: how often it was written; 0 where nothing is known.
     generations: Vec<u32>,
     /// Blocks of the I/Os under way, by first block: last block and token.
@@ -36,6 +40,21 @@ pub struct Blocks {
     /// read look for what an earlier job wrote.
     foreign: bool,
     reads_back: bool,
+    backlog: Option<Backlog>,
+}
+
+/// The next block to be read and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    At {
+        offset: u64,
+        bytes: u64,
+        token: u16,
+    },
+    /// Something under way has to end first.
+    Later,
+    /// There is no more.
+    Over,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,18 +71,23 @@ impl Blocks {
     /// More blocks than can be kept track of; sizes that are no multiples of the smallest.
     pub fn new(job: &Job, how: Verify, range: Range) -> Result<Blocks, JobError> {
         let sizes = job.directions().iter().map(|direction| &job.sizes[*direction]);
-        let grain = grain(job);
-        let uneven = sizes.flat_map(|sizes| sizes.each()).find(|size| size % grain != 0);
+        let (grain, least) = (grain(job), least(job));
+        let uneven = sizes.flat_map(|sizes| sizes.each()).find(|size| size % least != 0);
         if let Some(size) = uneven {
             return Err(JobError(format!(
-                "verify needs sizes that are multiples of the smallest, {grain}: bs={size}"
+                "verify needs sizes that are multiples of the smallest, {least}: bs={size}"
             )));
         }
-        check_places(job, grain)?;
-        if !range.offset.is_multiple_of(grain) {
+        if !least.is_multiple_of(grain) || !grain.is_multiple_of(SECTOR) {
+            return Err(JobError(format!(
+                "verify_interval={grain} is not a multiple of {SECTOR} of which bs={least} is one"
+            )));
+        }
+        check_places(job, least)?;
+        if !range.offset.is_multiple_of(least) {
             return Err(JobError(format!(
                 "verify needs a range that begins on a block: offset={} is not a multiple of \
-                 bs={grain}",
+                 bs={least}",
                 range.offset
             )));
         }
@@ -71,15 +95,17 @@ impl Blocks {
         if count > BLOCKS_MAX {
             return Err(JobError(format!(
                 "verify keeps track of {BLOCKS_MAX} blocks at most: size={} has {count} of \
-                 bs={grain}",
+                 {grain} bytes",
                 range.bytes
             )));
         }
         Ok(Blocks {
             how,
             seed: job.seed,
+            pattern: job.pattern.clone(),
             first: range.offset / grain,
             grain,
+            blocks_of_io: least / grain,
             generations: vec![0; count as usize],
             busy: BTreeMap::new(),
             going: Vec::new(),
@@ -87,6 +113,7 @@ impl Blocks {
             reading: None,
             foreign: job.directions() == [0],
             reads_back: job.read_back,
+            backlog: Backlog::of(job),
         })
     }
 
@@ -98,29 +125,59 @@ impl Blocks {
         }
     }
 
-    /// Begins reading back all that was written; false when that is nothing.
+    /// Begins reading back all that was written and is not checked yet; false when that is nothing.
     pub fn read_back(&mut self) -> bool {
-        let any = self.reads_back && self.generations.iter().any(|generation| *generation > 0);
-        self.reading = any.then_some(0);
-        any
-    }
-
-    pub(crate) fn is_reading_back(&self) -> bool {
+        let any = match &self.backlog {
+            Some(backlog) => backlog.has_unchecked(),
+            None => self.generations.iter().any(|generation| *generation > 0),
+        };
+        self.reading = (any && self.reads_back).then_some(0);
         self.reading.is_some()
     }
 
-    /// The next block to be read back: offset, bytes, token.
-    pub(crate) fn next_written(&mut self) -> Option<(u64, u64, u16)> {
-        let from = self.reading? as usize;
-        let found = self.generations[from..].iter().position(|generation| *generation > 0);
-        let Some(index) = found.map(|index| (from + index) as u64) else {
-            self.reading = Some(self.generations.len() as u64);
-            return None;
+    /// What is to be read and checked now, with so many I/Os under way, if anything is.
+    pub(crate) fn look(&mut self, in_flight: u64) -> Option<Look> {
+        if self.backlog.is_none() {
+            return self.reading.map(|_| self.next_written());
+        }
+        let backlog = self.backlog.as_mut()?;
+        if self.reading.is_some() {
+            let Some(Span { first, last }) = backlog.next_unchecked() else {
+                return Some(Look::Over);
+            };
+            return Some(self.look_at(first, last));
+        }
+        if backlog.is_due() && in_flight > 0 {
+            return Some(Look::Later);
+        }
+        let Span { first, last } = backlog.next()?;
+        let (offset, blocks) = (first * self.grain, last - first + 1);
+        let bytes = blocks * self.grain;
+        let Some(token) = self.begin(Op::Read, offset, (bytes / SECTOR) as u32) else {
+            return Some(Look::Later);
         };
-        self.reading = Some(index + 1);
-        let block = self.first + index;
-        let token = self.note(Going { op: Op::Read, first: block, last: block });
-        Some((block * self.grain, self.grain, token))
+        self.backlog.as_mut()?.taken();
+        Some(Look::At { offset, bytes, token })
+    }
+
+    fn next_written(&mut self) -> Look {
+        let from = self.reading.unwrap_or(0) as usize;
+        let found = self.generations[from..].iter().position(|generation| *generation > 0);
+        let Some(index) = found.map(|index| from + index) else {
+            self.reading = Some(self.generations.len() as u64);
+            return Look::Over;
+        };
+        // Each write has its blocks from a multiple of its size on.
+        let most = self.generations[index..].iter().take(self.blocks_of_io as usize);
+        let count = most.take_while(|generation| **generation > 0).count() as u64;
+        self.reading = Some(index as u64 + count);
+        let first = self.first + index as u64;
+        self.look_at(first, first + count - 1)
+    }
+
+    fn look_at(&mut self, first: u64, last: u64) -> Look {
+        let token = self.note(Going { op: Op::Read, first, last });
+        Look::At { offset: first * self.grain, bytes: (last - first + 1) * self.grain, token }
     }
 
     /// Notes an I/O as under way; `None` if another is on one of its blocks.
@@ -135,6 +192,7 @@ impl Blocks {
         self.busy.insert(first, (last, token));
         if op == Op::Write {
             self.each(first, last, |generation| *generation = generation.wrapping_add(1).max(1));
+            self.backlog.iter_mut().for_each(Backlog::begun);
         }
         Some(token)
     }
@@ -167,10 +225,14 @@ impl Blocks {
         })
     }
 
+    fn format(&self) -> Format<'_> {
+        Format { how: self.how, seed: self.seed, pattern: &self.pattern }
+    }
+
     pub(crate) fn fill(&self, token: u16, bytes: &mut [u8]) {
         let blocks = bytes.chunks_mut(self.grain as usize);
         for (stamp, block) in self.stamps(token).zip(blocks) {
-            verify::write(self.how, self.seed, stamp, block);
+            verify::write(self.format(), stamp, block);
         }
     }
 
@@ -180,7 +242,7 @@ impl Blocks {
         for (stamp, block) in self.stamps(token).zip(bytes.chunks(self.grain as usize)) {
             // A block that was never written may hold anything.
             if stamp.generation > 0 || self.foreign {
-                verify::check(self.how, self.seed, stamp, block)?;
+                verify::check(self.format(), stamp, block)?;
                 known += 1;
             }
         }
@@ -197,11 +259,23 @@ impl Blocks {
         if going.op == Op::Discard || (going.op == Op::Write && !ok) {
             self.each(going.first, going.last, |generation| *generation = 0);
         }
+        if let Some(backlog) = self.backlog.as_mut().filter(|_| going.op == Op::Write && ok) {
+            backlog.written(Span { first: going.first, last: going.last });
+        }
     }
 }
 
-/// Bytes of a block of a job that verifies: its smallest I/O.
+/// Bytes of a block of a job that verifies: its smallest I/O, or a part of it.
 fn grain(job: &Job) -> u64 {
+    let least = least(job);
+    match job.verify_interval {
+        0 => least,
+        bytes => bytes.min(least),
+    }
+}
+
+/// Bytes of its smallest I/O.
+fn least(job: &Job) -> u64 {
     let sizes = job.directions().iter().map(|direction| job.sizes[*direction].least());
     sizes.min().unwrap_or(SECTOR).max(1)
 }

@@ -201,6 +201,8 @@ const NOTED: &[(&str, &[&str])] = &[
         "no target here has protection information or other metadata",
         &["md_per_io_size", "pi_act", "pi_chk", "apptag", "apptag_mask"],
     ),
+    ("rows of logs go to their files as they come", &["log_entries"]),
+    ("not done: a read has no FUA here", &["readfua"]),
     ("no target here takes placement hints", &["fdp", "fdp_pli"]),
     (
         "a target is opened, and a file that is missing made, before the run",

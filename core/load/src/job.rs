@@ -6,10 +6,12 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use weir_bio::{IoPrio, SECTOR};
 
-use crate::order::{Batching, Strides, Thinking};
+use crate::logs::Logs;
+use crate::order::{Batching, Flow, Strides, Thinking, WEIGHT_MAX};
 use crate::place::Distribution;
 use crate::quantity::Amount;
 use crate::sizes::Sizes;
+pub use crate::verify::Verify;
 
 /// How long a job may run, and be measured, ns: 1 ms to 30 days.
 pub(crate) const RUNTIME_MIN: u64 = 1_000_000;
@@ -54,19 +56,6 @@ pub enum Direction {
 /// Something for each direction: reads, writes, trims.
 pub type ByDirection<T> = [T; 3];
 
-impl Verify {
-    /// As its option has it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Verify::Crc32c => "crc32c",
-            Verify::Pattern => "pattern",
-            Verify::Md5 => "md5",
-            Verify::Sha256 => "sha256",
-        }
-    }
-}
-
 /// How the times of a rate are spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -76,20 +65,6 @@ pub enum Arrival {
     Even,
     /// As of many who do not know of each other: exponentially distributed gaps.
     Poisson,
-}
-
-/// The content of written blocks, by which a read can check them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verify {
-    /// Its place, its generation, random bytes and a CRC-32C over all.
-    Crc32c,
-    /// Its place, its generation, and bytes that follow from the two: each is compared.
-    Pattern,
-    /// As the first, with an MD5 over all.
-    Md5,
-    /// With a SHA-256.
-    Sha256,
 }
 
 /// A job. Sizes are bytes, times nanoseconds.
@@ -168,6 +143,21 @@ pub struct Job {
     /// The content of written blocks, which reads check.
     #[serde(deserialize_with = "Option::deserialize")]
     pub verify: Option<Verify>,
+    /// Bytes of the blocks that say what they are, where an I/O has several; 0: each has one.
+    pub verify_interval: u64,
+    /// So many writes are begun before they are checked, and how many are looked at then; 0: all
+    /// at its end, and as many.
+    pub verify_backlog: [u32; 2],
+    /// What its writes are filled with; empty: random bytes.
+    pub pattern: Vec<u8>,
+    /// Whether no two of its I/Os are under way on one byte.
+    pub serialize_overlap: bool,
+    /// Its share of the I/Os of several jobs.
+    pub flow: Flow,
+    /// What is written down of its I/Os.
+    pub logs: Logs,
+    /// Whether a file that it names has to be there.
+    pub must_exist: bool,
     /// Whether what it has written is read back at its end, if it verifies.
     pub read_back: bool,
     /// Whether its target is to be read and written through the page cache, or past it; `None`: as
@@ -216,6 +206,13 @@ impl Default for Job {
             seed: 1,
             ioprio: IoPrio::NONE,
             verify: None,
+            verify_interval: 0,
+            verify_backlog: [0; 2],
+            pattern: Vec::new(),
+            serialize_overlap: false,
+            flow: Flow::default(),
+            logs: Logs::default(),
+            must_exist: false,
             read_back: true,
             buffered: None,
             durable: false,
@@ -321,6 +318,7 @@ impl Job {
             ("read_percent", u64::from(self.read_percent), 0..=100),
             ("ramp_ns", self.ramp_ns, 0..=RUNTIME_MAX),
             ("loops", u64::from(self.loops), LOOPS),
+            ("flow.weight", u64::from(self.flow.weight), 0..=WEIGHT_MAX),
             ("thinking.ns", self.thinking.ns, 0..=RUNTIME_MAX),
             ("thinking.io_ns", self.thinking.io_ns, 0..=RUNTIME_MAX),
             ("start_delay_ns", self.start_delay_ns[1], self.start_delay_ns[0]..=RUNTIME_MAX),

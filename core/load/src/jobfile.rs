@@ -24,6 +24,8 @@ pub struct JobFile {
     own: Vec<Own>,
     /// Whether each has another seed in each run.
     draws: Vec<bool>,
+    /// How many files each has where it names none.
+    files: Vec<usize>,
 }
 
 /// The place of a job that names none.
@@ -91,7 +93,12 @@ struct Words {
     stonewall: bool,
     wait_for: Option<String>,
     draws_seed: bool,
+    /// How many files the job has.
+    files: Option<usize>,
 }
+
+/// Files that a job may have: as many as a striped disk has legs.
+const FILES: std::ops::RangeInclusive<u64> = 1..=64;
 
 /// Reads a job file; `file` is its name for messages.
 ///
@@ -108,7 +115,7 @@ fn read_in(
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<JobFile, JobError> {
     let (notes, starts, own, draws) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut read = JobFile { jobs: Vec::new(), notes, starts, own, draws };
+    let mut read = JobFile { jobs: Vec::new(), notes, starts, own, draws, files: Vec::new() };
     let mut global = Words { section: Section::of_fio(), ..Words::default() };
     // The section being read; none yet, or `global`.
     let mut current: Option<Words> = None;
@@ -189,13 +196,19 @@ impl JobFile {
             job.target = Some(names.join(":"));
         }
         let is_sized = matches!((job.size, job.offset), (Some(Amount::Bytes(_)), Amount::Bytes(_)));
-        self.own.push(match engine {
+        let own = match engine {
             Engine::Null => job.extent().map_or(Own::No, Own::Null),
             Engine::Deep | Engine::Alone if is_sized => {
                 Own::File(words.directory.as_ref().map_or_else(String::new, Clone::clone))
             }
             _ => Own::No,
-        });
+        };
+        if let Some(note) = words.files_note(&job, engine, &own).map_err(place)? {
+            self.notes.push(format!("{file}:{}: {note}", words.line));
+        }
+        self.files.push(words.files.unwrap_or(1));
+        job.logs.first = self.jobs.iter().map(|job| u32::from(job.clones)).sum::<u32>() + 1;
+        self.own.push(own);
         self.draws.push(words.draws_seed);
         self.jobs.push(job);
         Ok(())
@@ -203,16 +216,35 @@ impl JobFile {
 
     /// Files that jobs have by default are named for them, as in fio: the job, the clone, the file.
     fn name_files(&mut self) {
-        for (job, own) in self.jobs.iter().zip(&mut self.own) {
-            if let Own::File(directory) = own {
-                let name = format!("{}.0.0", job.name.replace(['/', ':'], "_"));
-                *directory = if directory.is_empty() { name } else { within(directory, &name) };
-            }
+        for ((job, own), files) in self.jobs.iter().zip(&mut self.own).zip(&self.files) {
+            let Own::File(directory) = own else { continue };
+            let name = |number| {
+                let name = format!("{}.0.{number}", job.name.replace(['/', ':'], "_"));
+                if directory.is_empty() { name } else { within(directory, &name) }
+            };
+            *directory = (0..*files).map(name).collect::<Vec<_>>().join(":");
         }
     }
 }
 
 impl Words {
+    /// Where the files of a job are, if it has several; what is to be said of it.
+    fn files_note(&self, job: &Job, engine: Engine, own: &Own) -> Result<Option<String>, String> {
+        let Some(count) = self.files else { return Ok(None) };
+        let named = job.target.as_ref().map(|name| split_names(name).len());
+        match (count, named, own) {
+            (1, None, _) | (_, None, Own::File(_) | Own::Null(_)) => Ok(None),
+            _ if engine == Engine::Elsewhere => {
+                Ok(Some(format!("nrfiles={count}: all are on the one disk that --target names")))
+            }
+            (_, Some(named), _) if named == count => Ok(None),
+            (_, Some(named), _) => Err(format!(
+                "nrfiles={count}, and filename names {named}: filename=A:B names them all"
+            )),
+            _ => Err(format!("nrfiles={count} needs a size= in bytes")),
+        }
+    }
+
     /// Whether it waits for all jobs before it.
     fn begins_stage(&self, read: &JobFile) -> Result<bool, String> {
         if self.stonewall {
@@ -274,9 +306,7 @@ impl Words {
             }
             "stonewall" | "wait_for_previous" => self.stonewall = yes(value)?,
             "wait_for" => self.wait_for = Some(text()?),
-            "nrfiles" => {
-                _ = whole(value, 1..=1).map_err(|_| "takes 1, or filename=A:B".to_owned())?
-            }
+            "nrfiles" | "nr_files" => self.files = Some(whole(value, FILES)? as usize),
             "filename_format" => {
                 let note =
                     format!("filename_format={value}: not done, a file has the name of its job");
@@ -361,6 +391,8 @@ fn alias(name: &str) -> &str {
         "ba" => "blockalign",
         "io_limit" => "io_size",
         "timeout" => "runtime",
+        "fill_fs" => "fill_device",
+        "log_max_value" => "log_window_value",
         "iodepth_batch_submit" => "iodepth_batch",
         "iodepth_batch_complete" => "iodepth_batch_complete_min",
         name => name,

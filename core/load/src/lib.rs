@@ -6,20 +6,25 @@
 #![forbid(unsafe_code)]
 
 pub mod ask;
+mod backlog;
 pub mod blocks;
 mod digest;
 mod engine;
+pub mod flow;
 mod gate;
 pub mod job;
 pub mod jobfile;
+pub mod logs;
 mod map;
 pub mod mark;
 mod needs;
 pub mod oltp;
 pub mod options;
 pub mod order;
+mod overlaps;
 pub mod pacer;
 mod pairs;
+mod pattern;
 mod pauses;
 pub mod place;
 mod plain;
@@ -32,8 +37,10 @@ pub mod verify;
 mod walk;
 
 pub use ask::{Ask, Event, Fault, Io, Workload};
+pub use flow::Flows;
 pub use job::{Access, Arrival, Direction, Ground, Job, JobError, Range, Verify};
-pub use order::{Batching, Strides, Thinking};
+pub use logs::{Logs, Told};
+pub use order::{Batching, Flow, Strides, Thinking};
 pub use place::{Distribution, Zone};
 pub use quantity::Amount;
 pub use sizes::Sizes;

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
     use crate::Verify;
     use crate::oltp::format::{LogBlock, REDO_BYTES, encode_data};
-    use crate::verify::{Stamp, write};
+    use crate::verify::{Format, Stamp, write};
 
     #[test]
     fn what_loads_write_is_marked_and_nothing_else_is() {
@@ -54,7 +54,8 @@ mod tests {
         assert!(random.chunks(512).all(is_marked));
         assert!(random[8..512].iter().any(|byte| *byte != 0));
         let mut verified = [0; 4096];
-        write(Verify::Crc32c, 1, Stamp { offset: 512, generation: 3 }, &mut verified);
+        let format = Format { how: Verify::Crc32c, seed: 1, pattern: &[] };
+        write(format, Stamp { offset: 512, generation: 3 }, &mut verified);
         let mut redo = [0; REDO_BYTES as usize];
         let (run, instance, number) = (1, 2, 3);
         LogBlock { run, instance, number, checkpoint: 0, records: Vec::new() }.encode(&mut redo);

@@ -3,18 +3,17 @@
 //!
 //! Names, units and defaults are fio's, where fio has them.
 
+mod content;
+mod logs;
 mod pace;
 mod places;
-
-use weir_bio::{Class, IoPrio};
+mod table;
 
 use crate::engine::{self, Engine};
-use crate::job::{
-    Arrival, ByDirection, CLONES, DEPTH, Job, RATE, RUNTIME_MAX, RUNTIME_MIN, Verify,
-};
-use crate::place::Distribution;
-use crate::quantity::{amount, time, whole, yes};
-use crate::sizes::Sizes;
+use crate::job::{ByDirection, Job};
+use crate::quantity::{time, whole};
+
+pub use table::OPTIONS;
 
 /// One option.
 #[derive(Debug)]
@@ -47,6 +46,9 @@ pub struct Section {
     file_size: Option<u64>,
     /// Whether each random place comes once, with a map or without.
     covers: bool,
+    content: content::Patterns,
+    /// Whether the range is all of the target, whatever else is said.
+    fills_device: bool,
 }
 
 impl Section {
@@ -69,6 +71,11 @@ impl Section {
     pub fn whole(mut self) -> Result<Job, String> {
         places::bound_by_file(&mut self);
         let mut job = self.job;
+        if self.fills_device {
+            job.size = None;
+        }
+        self.content.set(&mut job)?;
+        logs::check(&job.logs)?;
         job.strides = self.zones.strides(job.strides)?;
         job.map |= self.covers;
         match self.engine {
@@ -87,364 +94,18 @@ impl Section {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Every option of a job.
-pub const OPTIONS: &[JobOption] = &[
-    option(
-        "rw",
-        "PATTERN",
-        "Direction and pattern: read, write, randread, randwrite, rw, randrw, trim, randtrim, \
-         trimwrite, randtrimwrite; of sequential ones with :SIZE what is left out after each I/O, \
-         with :-SIZE backwards",
-        places::rw,
-    ),
-    option(
-        "rwmixwrite",
-        "PERCENT",
-        "Writes in 100 I/Os, for rw and randrw (default 50)",
-        |s, v| {
-            s.job.read_percent = 100 - whole(v, 0..=100)? as u8;
-            Ok(())
-        },
-    ),
-    option("rwmixread", "PERCENT", "Reads in 100 I/Os, for rw and randrw (default 50)", |s, v| {
-        s.job.read_percent = whole(v, 0..=100)? as u8;
-        Ok(())
-    }),
-    option(
-        "bs",
-        "SIZE[,SIZE[,SIZE]]",
-        "Size of one I/O: of reads, writes and trims (default 4k)",
-        |s, v| by_direction(&mut s.job.sizes, v, Sizes::fixed),
-    ),
-    option("bsrange", "SIZE-SIZE[,...]", "Random sizes, multiples of the first", |s, v| {
-        by_direction(&mut s.job.sizes, v, Sizes::range)
-    }),
-    option("bssplit", "SIZE/PERCENT:...[,...]", "Random sizes with shares in 100", |s, v| {
-        by_direction(&mut s.job.sizes, v, Sizes::split)
-    }),
-    option(
-        "iodepth",
-        "COUNT",
-        "I/Os each clone of the job keeps under way (default 1; from flags on a block device 32)",
-        |s, v| {
-            s.job.depth = whole(v, DEPTH)? as u16;
-            Ok(())
-        },
-    ),
-    option(
-        "iodepth_batch",
-        "COUNT",
-        "I/Os begun together: that many when that many can be, 0 for the depth (default: one by \
-         one, but several at once on a target that answers faster than a thread hands over)",
-        pace::batch,
-    )
-    .flag("iodepth-batch"),
-    option(
-        "iodepth_batch_complete_min",
-        "COUNT",
-        "With the depth full, I/Os that must have ended before more are begun (default 1)",
-        pace::batch_complete,
-    )
-    .flag("iodepth-batch-complete-min"),
-    option(
-        "iodepth_batch_complete_max",
-        "COUNT",
-        "Accepted: all that has ended is taken",
-        pace::batch_complete_max,
-    )
-    .flag("iodepth-batch-complete-max"),
-    option(
-        "iodepth_low",
-        "COUNT",
-        "With the depth full, I/Os left under way when more are begun (default: the depth)",
-        pace::depth_low,
-    )
-    .flag("iodepth-low"),
-    bare(
-        "collect",
-        "Whether I/Os wait for up to 24 us to be begun together on a target that ends them faster \
-         than a thread hands over (default 1)",
-        |s, v| {
-            s.job.batching.at_once = !yes(v)?;
-            Ok(())
-        },
-    ),
-    option(
-        "numjobs",
-        "COUNT",
-        "Clones that do the same with different seeds (default 1)",
-        |s, v| {
-            s.job.clones = whole(v, CLONES)? as u16;
-            Ok(())
-        },
-    ),
-    option(
-        "size",
-        "SIZE|PERCENT%",
-        "Length of the range; the rest of the target if not given",
-        |s, v| {
-            s.job.size = Some(amount(v)?);
-            Ok(())
-        },
-    ),
-    option("offset", "SIZE|PERCENT%", "Start of the range (default 0)", |s, v| {
-        s.job.offset = amount(v)?;
-        Ok(())
-    }),
-    option(
-        "io_size",
-        "SIZE|PERCENT%",
-        "Bytes to move, over the range again or only in a part of it (default: its length)",
-        pace::io_size,
-    )
-    .flag("io-size"),
-    option("filesize", "SIZE", "Length of the file, which bounds the range", places::file_size),
-    option("loops", "COUNT", "How often the job does all that it does (default 1)", pace::loops),
-    option(
-        "offset_increment",
-        "SIZE|PERCENT%",
-        "How much later each clone's range begins than that of the one before (default 0)",
-        places::offset_increment,
-    )
-    .flag("offset-increment"),
-    option("runtime", "TIME", "How long to measure at most, in seconds without a unit", |s, v| {
-        let ns = time(v, SECOND)?;
-        if !(RUNTIME_MIN..=RUNTIME_MAX).contains(&ns) {
-            return Err(String::from("outside 1ms..=2592000s"));
-        }
-        s.job.runtime_ns = Some(ns);
-        Ok(())
-    }),
-    bare("time_based", "Run for the whole runtime, however much that moves", |s, v| {
-        s.job.time_based = yes(v)?;
-        Ok(())
-    })
-    .flag("time-based"),
-    option(
-        "ramp_time",
-        "TIME",
-        "How long to run before measuring, in seconds without a unit",
-        |s, v| {
-            s.job.ramp_ns = bounded(v, SECOND, RUNTIME_MAX)?;
-            Ok(())
-        },
-    )
-    .flag("ramp-time"),
-    option(
-        "rate_iops",
-        "COUNT[,COUNT[,COUNT]]",
-        "I/Os a second at most: of reads, writes and trims (default 0: no bound); one that those \
-         before it hold up is late from when it was due, and its latency says so",
-        |s, v| by_direction(&mut s.job.rate, v, |v| Ok(whole(v, RATE)? as u32)),
-    )
-    .flag("rate-iops"),
-    option(
-        "rate_process",
-        "linear|poisson",
-        "How the times of a rate are spread (default linear)",
-        |s, v| {
-            s.job.arrival = match v {
-                "linear" => Arrival::Even,
-                "poisson" => Arrival::Poisson,
-                _ => return Err(String::from("takes linear or poisson")),
-            };
-            Ok(())
-        },
-    )
-    .flag("rate-process"),
-    option(
-        "startdelay",
-        "TIME[-TIME]",
-        "Wait before the first I/O, in seconds without a unit; of a range each clone draws one",
-        pace::start_delay,
-    ),
-    option(
-        "thinktime",
-        "TIME",
-        "Pause after each I/O, in microseconds without a unit",
-        pace::think_time,
-    ),
-    option("thinktime_blocks", "COUNT", "I/Os between two pauses (default 1)", pace::think_blocks)
-        .flag("thinktime-blocks"),
-    option(
-        "thinktime_blocks_type",
-        "complete|issue",
-        "Whether a pause begins when they have ended or when they are begun (default complete)",
-        pace::think_blocks_type,
-    )
-    .flag("thinktime-blocks-type"),
-    option(
-        "thinktime_iotime",
-        "TIME",
-        "Time between two pauses, in seconds without a unit, however many I/Os that is",
-        pace::think_io_time,
-    )
-    .flag("thinktime-iotime"),
-    option("thinktime_spin", "TIME", "Refused unless 0: a pause takes no CPU", pace::think_spin)
-        .flag("thinktime-spin"),
-    option(
-        "random_distribution",
-        "NAME[:VALUE]",
-        "Where random I/O goes: random, zipf:THETA, pareto:H or zoned:ACCESS/SIZE:...",
-        |s, v| {
-            s.job.distribution = Distribution::parse(v)?;
-            Ok(())
-        },
-    )
-    .flag("random-distribution"),
-    bare(
-        "norandommap",
-        "Random I/O may come to a place again before it was everywhere (default: to each once in \
-         a pass, where all places are alike)",
-        places::no_map,
-    ),
-    option(
-        "random_generator",
-        "NAME",
-        "tausworthe, tausworthe64 or lfsr, of which the last comes to each place once",
-        places::generator,
-    )
-    .flag("random-generator"),
-    option(
-        "blockalign",
-        "SIZE",
-        "What random places are multiples of (default: the smallest I/O); without a random map",
-        places::align,
-    ),
-    option(
-        "zonemode",
-        "none|strided",
-        "strided: the range in parts one after the other, with gaps; of one alone where random",
-        places::zone_mode,
-    ),
-    option("zonesize", "SIZE", "Bytes moved in a part before the next", places::zone_bytes),
-    option("zonerange", "SIZE", "Length of a part (default: zonesize)", places::zone_range),
-    option("zoneskip", "SIZE", "Bytes between two parts (default 0)", places::zone_skip),
-    option("randseed", "NUMBER", "Seed of everything random (default 1)", |s, v| {
-        s.job.seed = whole(v, 0..=u64::MAX)?;
-        Ok(())
-    }),
-    option("prio", "LEVEL", "Level of priority, 0 (first) to 7", |s, v| {
-        let level = whole(v, 0..=7)? as u8;
-        let class = match s.job.ioprio.class() {
-            Class::None => Class::BestEffort,
-            class => class,
-        };
-        s.job.ioprio = IoPrio::new(class, level);
-        Ok(())
-    }),
-    option(
-        "prioclass",
-        "CLASS",
-        "Class of priority: 0 none, 1 real-time, 2 best-effort, 3 idle",
-        |s, v| {
-            let class = match whole(v, 0..=3)? {
-                1 => Class::RealTime,
-                2 => Class::BestEffort,
-                3 => Class::Idle,
-                _ => Class::None,
-            };
-            s.job.ioprio = IoPrio::new(class, s.job.ioprio.level());
-            Ok(())
-        },
-    ),
-    option(
-        "fsync",
-        "COUNT",
-        "A flush after so many writes of a clone (default 0: never)",
-        |s, v| set_flush(s, 0, v),
-    ),
-    option(
-        "fdatasync",
-        "COUNT",
-        "The same, as a block device has no metadata; of both the more frequent counts",
-        |s, v| set_flush(s, 1, v),
-    ),
-    option(
-        "verify",
-        "crc32c|md5|sha256|pattern",
-        "What is written says what it is, and what is read is checked; clones that write have \
-         a part of the range each",
-        |s, v| {
-            s.job.verify = Some(match v {
-                "crc32c" | "crc32c-intel" => Verify::Crc32c,
-                "md5" => Verify::Md5,
-                "sha256" => Verify::Sha256,
-                "pattern" => Verify::Pattern,
-                _ => return Err(String::from("takes crc32c, md5, sha256 or pattern")),
-            });
-            Ok(())
-        },
-    ),
-    bare("do_verify", "Whether what was written is read back at the end (default 1)", |s, v| {
-        s.job.read_back = yes(v)?;
-        Ok(())
-    })
-    .flag("do-verify"),
-    bare("group_reporting", "Accepted: clones are always told as one", |s, v| {
-        if !yes(v)? {
-            s.notes.push(String::from("group_reporting=0: clones are always told as one"));
-        }
-        Ok(())
-    })
-    .flag("group-reporting"),
-    bare(
-        "direct",
-        "Whether files are opened for direct I/O, and not with the page cache",
-        |s, v| {
-            s.job.buffered = Some(!yes(v)?);
-            Ok(())
-        },
-    ),
-    bare("buffered", "Whether files are opened with the page cache: direct=0", |s, v| {
-        s.job.buffered = Some(yes(v)?);
-        Ok(())
-    }),
-    option("sync", "none|sync|dsync", "Whether a write ends when it is durable", |s, v| {
-        s.job.durable = match v {
-            "none" | "0" => false,
-            "sync" | "dsync" | "1" => true,
-            _ => return Err(String::from("takes none, sync or dsync")),
-        };
-        Ok(())
-    }),
-    option(
-        "filename",
-        "FILE|TARGET",
-        "What the job runs on, unless a target is given for all",
-        |s, v| {
-            s.job.target = Some(String::from(v));
-            Ok(())
-        },
-    ),
-    option(
-        "ioengine",
-        "NAME",
-        "Weir drives the target itself: one I/O at a time for an engine that does (sync, psync)",
-        places::engine,
-    ),
-];
-
-const fn option(
-    name: &'static str,
-    value: &'static str,
-    doc: &'static str,
-    set: fn(&mut Section, &str) -> Result<(), String>,
-) -> JobOption {
-    JobOption { name, flag: name, value, doc, bare: false, set }
-}
-
-const fn bare(
-    name: &'static str,
-    doc: &'static str,
-    set: fn(&mut Section, &str) -> Result<(), String>,
-) -> JobOption {
-    JobOption { name, flag: name, value: "0|1", doc, bare: true, set }
-}
-
 impl JobOption {
     const fn flag(self, flag: &'static str) -> JobOption {
         JobOption { flag, ..self }
+    }
+
+    /// The value for which it stands without one.
+    #[must_use]
+    pub fn left_out(&self) -> &'static str {
+        match self.value {
+            "0|1" => "1",
+            _ => "",
+        }
     }
 
     /// Reads its value into a section.
@@ -498,6 +159,8 @@ fn by_direction<T: Clone>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Sizes;
+    use weir_bio::{Class, IoPrio};
 
     fn read(pairs: &[(&str, &str)]) -> Job {
         let mut section = Section::default();

@@ -56,3 +56,19 @@ pub struct Strides {
     /// Bytes from its end to the next.
     pub skip: u64,
 }
+
+/// The share of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flow {
+    /// I/Os of each of its clones while those of another flow of weight 1 have one; 0: as many as
+    /// it can.
+    pub weight: u32,
+    /// Flows of one number keep to shares of each other's.
+    pub id: u64,
+    /// How long one that is ahead waits before it looks again; 0: as short as is of use.
+    pub sleep_ns: u64,
+}
+
+/// Weights that there may be.
+pub(crate) const WEIGHT_MAX: u64 = 1000;

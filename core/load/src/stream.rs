@@ -4,18 +4,23 @@
 //! once, and costs one draw, one multiplication to scale it and one to place it; with a random map,
 //! eight. There is no division and no floating point in it.
 
+mod make;
+
 use weir_bio::{Flags, IoPrio, Nanos, Op, Prng, SECTOR};
 
 use crate::ask::{Ask, Fault, Io, Workload};
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, Look};
+use crate::flow::{Flows, Member};
 use crate::gate::Gate;
 use crate::job::{Access, ByDirection, Direction, Ground, Job, JobError, Range};
-use crate::map::{Cells, Map, Order};
+use crate::map::{Cells, Map};
+use crate::overlaps::Overlaps;
 use crate::pacer::Pacer;
 use crate::pairs::{Pairs, Piece};
+use crate::pattern;
 use crate::pauses::Pauses;
-use crate::place::{Distribution, Places};
-use crate::plain::{Next, Plain};
+use crate::place::Places;
+use crate::plain::Plain;
 use crate::sizes::Sizes;
 use crate::walk::{Stride, Walk, Window};
 
@@ -74,6 +79,11 @@ struct Shape {
     flush_every: u32,
     unflushed: u32,
     blocks: Option<Blocks>,
+    /// Of a job that verifies nothing, its I/Os under way where they are kept from each other.
+    overlaps: Option<Overlaps>,
+    /// Of such a job, what its writes are filled with.
+    pattern: Vec<u8>,
+    flow: Option<Member>,
     /// Bounded by bytes.
     counted: bool,
     /// These, and how often more they may be moved.
@@ -88,8 +98,6 @@ struct Shape {
 
 /// The token of a flush.
 const FLUSH: u16 = u16::MAX;
-/// How far apart the seeds of arrivals are: the golden ratio, as for all seeds of a family.
-const OF_DIRECTION: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Stream {
     /// Clone number `clone` of a job on such a target.
@@ -131,7 +139,12 @@ impl Stream {
     /// Whether its next I/O may be one that it waits for: until it is due, or has been thought of.
     #[must_use]
     pub fn waits(&self) -> bool {
-        !self.shape.pauses.are_none() || self.is_paced()
+        !self.shape.pauses.are_none() || self.is_paced() || self.shape.flow.is_some()
+    }
+
+    /// Has it keep to its job's share among `flows`, of which the job is one.
+    pub fn join(&mut self, job: &Job, flows: &mut Flows) {
+        self.shape.flow = flows.join(job);
     }
 
     /// When the last I/O that is no flush was due, if its user has waited from then on: because the
@@ -199,11 +212,11 @@ impl Stream {
             self.shape.gate.iter_mut().for_each(Gate::shut);
             return Ask::Blocked;
         }
-        if self.shape.stopped || self.is_plain {
-            return Ask::Done;
+        let Stream { prng, begun, left, shape, is_plain, .. } = self;
+        if shape.stopped || *is_plain {
+            return shape.done();
         }
-        let Stream { prng, begun, left, shape, .. } = self;
-        if let Some(ask) = shape.read_next() {
+        if let Some(ask) = shape.read_next(in_flight) {
             *begun += u64::from(matches!(ask, Ask::Io(_)));
             return ask;
         }
@@ -228,6 +241,7 @@ impl Stream {
         if let Ask::Io(io) = &ask {
             *begun += 1;
             shape.pauses.begun(now);
+            shape.flow.iter_mut().for_each(Member::begun);
             if shape.counts(io) {
                 *left = left.saturating_sub(u64::from(io.sectors) * SECTOR);
             }
@@ -252,136 +266,14 @@ impl Stream {
             return;
         }
         shape.pairs.iter_mut().for_each(|pairs| pairs.ended(token));
+        shape.overlaps.iter_mut().for_each(|overlaps| overlaps.ended(token));
         if let Some(blocks) = &mut shape.blocks {
             blocks.ended(token, ok);
         }
     }
 }
 
-/// Reads and writes at one rate that came at the same times would come in pairs.
-fn pacers(job: &Job, seed: u64) -> ByDirection<Option<Pacer>> {
-    let seed = |direction: usize| seed.wrapping_add(OF_DIRECTION.wrapping_mul(direction as u64));
-    let paced = |direction: &usize| job.rate[*direction] > 0;
-    let pacer = |direction| Pacer::new(job.rate[direction], job.arrival, seed(direction));
-    [0, 1, 2].map(|direction| Some(direction).filter(paced).map(pacer))
-}
-
 impl Shape {
-    fn new(job: &Job, ground: Ground, range: Range, seed: u64) -> Result<Shape, JobError> {
-        let map = Map::of(job, range, seed)?;
-        let is_random = |direction: &usize| {
-            job.access == Access::Random && job.placed().contains(direction) && map.is_none()
-        };
-        // Sizes are checked for the directions that are used, and for no other.
-        let grains = [0, 1, 2].map(|direction: usize| {
-            job.align.unwrap_or_else(|| job.sizes[direction].least()).max(1)
-        });
-        let places = [0, 1, 2].map(|direction| {
-            let count = (range.bytes / grains[direction]).max(1);
-            is_random(&direction).then(|| Places::new(&job.distribution, count))
-        });
-        let pass_bytes = match (job.io_size, &map) {
-            // A share is one of the range, and never nothing.
-            (Some(bytes), _) => bytes.of(range.bytes, ground.block).max(1),
-            // What is less than a cell at the end is in no map.
-            (None, Some((_, cells))) => cells.count * cells.bytes,
-            (None, None) => range.bytes,
-        };
-        let pairs = (job.direction == Direction::TrimWrite).then(Pairs::default);
-        if job.verify.is_some() && pairs.is_some() {
-            return Err(JobError(format!(
-                "verify with rw={}: trimmed blocks hold anything",
-                job.rw()
-            )));
-        }
-        Ok(Shape {
-            range,
-            access: job.access,
-            direction: job.direction,
-            reads: match job.direction {
-                Direction::Read => 1 << 32,
-                Direction::Write | Direction::Trim | Direction::TrimWrite => 0,
-                Direction::Mixed => (u64::from(job.read_percent) << 32) / 100,
-            },
-            sizes: job.sizes.clone(),
-            places,
-            map,
-            grains,
-            walks: [Walk::new(job.step); 3],
-            step: job.step,
-            stride: job.strides.map(Stride::new),
-            pacers: pacers(job, seed),
-            due: None,
-            freed_at: Nanos::ZERO,
-            blocked: false,
-            write_flags: match (job.background, job.durable) {
-                (true, _) => Flags::BACKGROUND,
-                (false, true) => Flags::SYNC | Flags::IDLE | Flags::FUA,
-                (false, false) => Flags::SYNC | Flags::IDLE,
-            },
-            ioprio: job.ioprio,
-            pauses: Pauses::new(job, seed),
-            gate: Gate::of(job),
-            pairs,
-            flush_every: job.flush_every,
-            unflushed: 0,
-            blocks: job.verify.map(|how| Blocks::new(job, how, range)).transpose()?,
-            counted: !job.time_based,
-            pass_bytes,
-            loops_left: job.loops - 1,
-            next: None,
-            stopped: false,
-            asked: Ask::Blocked,
-        })
-    }
-
-    fn plain(&self, job: &Job) -> Plain {
-        let bytes = self.sizes[job.placed()[0]].least();
-        let fixed = Sizes::Fixed(bytes);
-        let directions = job.directions();
-        let alike = directions.iter().all(|direction| self.sizes[*direction] == fixed);
-        let placed = match self.access {
-            Access::Random => job.distribution == Distribution::Uniform && job.align.is_none(),
-            // Reads and writes each go on where they were.
-            Access::Sequential => directions.len() == 1 && job.step == 0,
-        };
-        let placed = placed && self.stride.is_none() && self.pairs.is_none();
-        let unpaced = self.pauses.are_none() && self.pacers.iter().all(Option::is_none);
-        let unwatched = self.flush_every == 0 && self.blocks.is_none() && self.gate.is_none();
-        // A pass that ends within the range is followed by one that begins at its start.
-        let one_pass =
-            job.loops == 1 || (job.io_size.is_none() && self.range.bytes.is_multiple_of(bytes));
-        let until = match self.counted {
-            _ if !(alike && placed && unpaced && unwatched) => 0,
-            true if !one_pass => 0,
-            true => self.pass_bytes.div_ceil(bytes).saturating_mul(u64::from(job.loops)),
-            false => u64::MAX,
-        };
-        let blocks = self.range.bytes / bytes;
-        let other = if job.direction == Direction::Trim { 2 } else { 1 };
-        Plain {
-            until,
-            reads: self.reads,
-            next: match self.access {
-                Access::Sequential => Next::Along,
-                Access::Random if self.map.is_some() => Next::Mapped,
-                // The low bits choose the direction, the upper choose the block. The mix of a
-                // block is off by 1 in 256 at most up to so many.
-                Access::Random if blocks <= 1 << 24 => Next::Narrow,
-                Access::Random => Next::Wide,
-            },
-            choices: [other, 0].map(|direction| self.io(direction, 0, bytes, 0)),
-            first: self.range.offset / SECTOR,
-            blocks,
-            sectors: bytes / SECTOR,
-            at: 0,
-            order: match &self.map {
-                Some((Map::Order(order), _)) => *order,
-                Some((Map::Cover(_), _)) | None => Order::new(1, 0),
-            },
-        }
-    }
-
     /// All that a pass has to move was begun: another, if there is one; else what is left to do.
     fn pass_over(&mut self, left: &mut u64) -> Option<Ask> {
         if let Some(pairs) = &self.pairs {
@@ -393,7 +285,7 @@ impl Shape {
             }
         }
         if self.loops_left == 0 {
-            return Some(Ask::Done);
+            return Some(self.done());
         }
         self.loops_left -= 1;
         *left = self.pass_bytes;
@@ -406,7 +298,13 @@ impl Shape {
         if self.gate.as_mut().is_some_and(|gate| !gate.lets(in_flight)) {
             return Some(Ask::Blocked);
         }
-        self.pauses.ask(now, in_flight)
+        self.pauses.ask(now, in_flight).or_else(|| self.flow.as_mut()?.ask(now))
+    }
+
+    /// Nothing is begun any more: others of its flow need not wait for it.
+    fn done(&self) -> Ask {
+        self.flow.iter().for_each(Member::leave);
+        Ask::Done
     }
 
     /// Whether an I/O is of those that a pass counts.
@@ -418,13 +316,16 @@ impl Shape {
         if direction == 1 { self.write_flags } else { Flags::NONE }
     }
 
-    /// The next block to be read back, if that is what is being done.
-    fn read_next(&mut self) -> Option<Ask> {
-        let blocks = self.blocks.as_mut().filter(|blocks| blocks.is_reading_back())?;
-        let Some((offset, bytes, token)) = blocks.next_written() else {
-            return Some(Ask::Done);
-        };
-        Some(Ask::Io(self.io(0, offset, bytes, token)))
+    /// The next block to be read and checked, if that is what is being done.
+    fn read_next(&mut self, in_flight: u64) -> Option<Ask> {
+        match self.blocks.as_mut()?.look(in_flight)? {
+            Look::At { offset, bytes, token } => Some(Ask::Io(self.io(0, offset, bytes, token))),
+            Look::Over => Some(Ask::Done),
+            Look::Later => {
+                self.blocked = true;
+                Some(Ask::Blocked)
+            }
+        }
     }
 
     fn io(&self, direction: usize, offset: u64, bytes: u64, token: u16) -> Io {
@@ -459,19 +360,18 @@ impl Shape {
         };
         let direction = usize::from(io.group);
         let piece = Piece { offset: io.sector * SECTOR, bytes: u64::from(io.sectors) * SECTOR };
-        let token = match (&mut self.blocks, &mut self.pairs) {
-            (_, Some(pairs)) if io.op == Op::Discard => pairs.trimmed(piece),
-            (_, Some(_)) => Pairs::WRITE,
-            (None, None) => 0,
-            (Some(blocks), None) => match blocks.begin(io.op, piece.offset, io.sectors) {
-                Some(token) => token,
-                None => {
-                    // Another is under way on one of its blocks: which comes last would be chance.
-                    self.next = Some(io);
-                    self.blocked = true;
-                    return Ask::Blocked;
-                }
-            },
+        let token = match (&mut self.blocks, &mut self.pairs, &mut self.overlaps) {
+            (_, Some(pairs), _) if io.op == Op::Discard => Some(pairs.trimmed(piece)),
+            (_, Some(_), _) => Some(Pairs::WRITE),
+            (Some(blocks), None, _) => blocks.begin(io.op, piece.offset, io.sectors),
+            (None, None, Some(overlaps)) => overlaps.begin(piece),
+            (None, None, None) => Some(0),
+        };
+        let Some(token) = token else {
+            // Another is under way on one of its blocks: which comes last would be chance.
+            self.next = Some(io);
+            self.blocked = true;
+            return Ask::Blocked;
         };
         self.due = None;
         if let Some(pacer) = &mut self.pacers[direction] {
@@ -568,13 +468,15 @@ impl Workload for Stream {
     }
 
     fn fill(&mut self, io: &Io, bytes: &mut [u8]) {
-        if let Some(blocks) = &self.shape.blocks {
-            blocks.fill(io.token, bytes);
+        match &self.shape.blocks {
+            Some(blocks) => blocks.fill(io.token, bytes),
+            None if !self.shape.pattern.is_empty() => pattern::fill(&self.shape.pattern, bytes),
+            None => (),
         }
     }
 
     fn fills(&self) -> bool {
-        self.shape.blocks.is_some()
+        self.shape.blocks.is_some() || !self.shape.pattern.is_empty()
     }
 
     fn checks(&self) -> bool {
@@ -591,6 +493,7 @@ impl Workload for Stream {
     fn stop(&mut self) {
         (self.plain.until, self.limit) = (0, 0);
         self.shape.stopped = true;
+        self.shape.done();
     }
 }
 
@@ -600,6 +503,7 @@ mod tests {
     use crate::job::Arrival;
     use crate::job::Verify;
     use crate::order::Thinking;
+    use crate::place::Distribution;
     use crate::quantity::Amount;
 
     const GROUND: Ground = Ground { bytes: 1 << 30, block: 512, read_only: false };

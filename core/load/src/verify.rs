@@ -4,14 +4,45 @@
 //! rest of the block (4), then a digest over the rest of the block if there is one, then bytes that
 //! follow from seed, offset and generation; each further sector begins with the magic too.
 
+use serde::{Deserialize, Serialize};
 use weir_bio::Prng;
 
 use crate::ask::Fault;
 use crate::digest::{md5, sha256};
-use crate::job::Verify;
 use crate::mark::{self, VERIFIED as MAGIC};
+use crate::pattern;
 
 const HEADER: usize = 24;
+
+/// The content of written blocks, by which a read can check them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verify {
+    /// Its place, its generation, random bytes and a CRC-32C over all.
+    Crc32c,
+    /// Its place, its generation, and bytes that follow from the two: each is compared.
+    Pattern,
+    /// As the first, with an MD5 over all.
+    Md5,
+    /// With a SHA-256.
+    Sha256,
+    /// Its place and its generation alone: the rest is not looked at.
+    Meta,
+}
+
+impl Verify {
+    /// As its option has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Verify::Crc32c => "crc32c",
+            Verify::Pattern => "pattern",
+            Verify::Md5 => "md5",
+            Verify::Sha256 => "sha256",
+            Verify::Meta => "meta",
+        }
+    }
+}
 
 /// Which block this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +53,45 @@ pub struct Stamp {
     pub generation: u32,
 }
 
+/// The content of the blocks of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Format<'a> {
+    /// How they are checked.
+    pub how: Verify,
+    /// What their random bytes follow from.
+    pub seed: u64,
+    /// What is in their place, from the start of each block; empty: there are random bytes.
+    pub pattern: &'a [u8],
+}
+
+impl Format<'_> {
+    /// Whether a block is the pattern and nothing else.
+    fn is_bare(&self) -> bool {
+        self.how == Verify::Pattern && !self.pattern.is_empty()
+    }
+
+    /// The first byte of a block that is not as the pattern has it, and that one.
+    fn differs(&self, block: &[u8]) -> Option<(usize, u8)> {
+        let wanted = |at: usize| self.pattern[at % self.pattern.len()];
+        (0..block.len()).find(|at| block[*at] != wanted(*at)).map(|at| (at, wanted(at)))
+    }
+}
+
 /// Makes `block` what `stamp` says.
-pub fn write(how: Verify, seed: u64, stamp: Stamp, block: &mut [u8]) {
+pub fn write(format: Format<'_>, stamp: Stamp, block: &mut [u8]) {
+    let Format { how, seed, pattern } = format;
+    if !pattern.is_empty() {
+        pattern::fill(pattern, block);
+        if format.is_bare() {
+            return;
+        }
+    }
     block[8..16].copy_from_slice(&stamp.offset.to_le_bytes());
     block[16..20].copy_from_slice(&stamp.generation.to_le_bytes());
     block[20..24].fill(0);
-    body(seed, stamp).fill(&mut block[HEADER..]);
+    if pattern.is_empty() {
+        body(seed, stamp).fill(&mut block[HEADER..]);
+    }
     mark::put(MAGIC, block);
     match how {
         Verify::Crc32c => {
@@ -42,13 +106,22 @@ pub fn write(how: Verify, seed: u64, stamp: Stamp, block: &mut [u8]) {
             let digest = sha256(&around(block, 32));
             block[HEADER..HEADER + 32].copy_from_slice(&digest);
         }
-        Verify::Pattern => (),
+        Verify::Pattern | Verify::Meta => (),
     }
 }
 
 /// A block without its digest of so many bytes.
 fn around(block: &[u8], bytes: usize) -> [&[u8]; 2] {
     [&block[..HEADER], &block[HEADER + bytes..]]
+}
+
+/// The CRC-32C of a block without its own.
+fn crc_of(block: &[u8]) -> u32 {
+    let mut crc = Crc::default();
+    crc.add(&block[..20]);
+    crc.add(&[0; 4]);
+    crc.add(&block[HEADER..]);
+    crc.sum()
 }
 
 /// Whether the digest in a block is that of its other bytes.
@@ -83,12 +156,22 @@ fn word<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
 ///
 /// # Errors
 /// The expected content, and the content found.
-pub fn check(how: Verify, seed: u64, stamp: Stamp, block: &[u8]) -> Result<(), Fault> {
+pub fn check(format: Format<'_>, stamp: Stamp, block: &[u8]) -> Result<(), Fault> {
+    let Format { how, seed, .. } = format;
     let bytes = block.len() as u64;
     let fault = |expected: String, found: String| {
         let what = format!("expected {expected}, found {found}");
         Err(Fault { offset: stamp.offset, bytes, what })
     };
+    if format.is_bare() {
+        return match format.differs(block) {
+            None => Ok(()),
+            Some((at, wanted)) => fault(
+                format!("{wanted:#04x} at its byte {at}, as the pattern has it"),
+                format!("{:#04x}", block[at]),
+            ),
+        };
+    }
     let magic = u64::from_le_bytes(word(block, 0));
     if magic != MAGIC {
         let expected = format!("a block as this job writes them, which begin with {MAGIC:#018x}");
@@ -115,11 +198,7 @@ pub fn check(how: Verify, seed: u64, stamp: Stamp, block: &[u8]) -> Result<(), F
     let found = u32::from_le_bytes(word(block, 20));
     match how {
         Verify::Crc32c => {
-            let mut crc = Crc::default();
-            crc.add(&block[..20]);
-            crc.add(&[0; 4]);
-            crc.add(&block[HEADER..]);
-            let crc = crc.sum();
+            let crc = crc_of(block);
             if crc != found {
                 let expected = format!("bytes of CRC-32C {found:#010x}, as its header says");
                 return fault(expected, format!("bytes of CRC-32C {crc:#010x}"));
@@ -130,6 +209,7 @@ pub fn check(how: Verify, seed: u64, stamp: Stamp, block: &[u8]) -> Result<(), F
                 return fault(expected, found);
             }
         }
+        Verify::Meta => (),
         Verify::Pattern => {
             let mut prng = body(seed, Stamp { generation, ..stamp });
             for (index, chunk) in block[HEADER..].chunks(8).enumerate() {
@@ -227,6 +307,40 @@ mod tests {
 
     const ALL: [Verify; 4] = [Verify::Crc32c, Verify::Pattern, Verify::Md5, Verify::Sha256];
 
+    fn format(how: Verify) -> Format<'static> {
+        Format { how, seed: 7, pattern: &[] }
+    }
+
+    #[test]
+    fn a_pattern_alone_is_all_that_a_block_holds_and_is_compared_byte_by_byte() {
+        let (stamp, mut block) = (Stamp { offset: 4096, generation: 1 }, [0; 1024]);
+        let format = Format { how: Verify::Pattern, seed: 7, pattern: b"abc" };
+        write(format, stamp, &mut block);
+        assert!(block.starts_with(b"abcabc") && block[1023] == b'a');
+        // Any block of the pattern will do, wherever and whenever it was written.
+        check(format, Stamp { offset: 0, generation: 9 }, &block).expect("the pattern");
+        block[1000] ^= 1;
+        let what = check(format, stamp, &block).expect_err("a byte").what;
+        assert!(what.contains("0x62 at its byte 1000") && what.ends_with("found 0x63"), "{what}");
+    }
+
+    #[test]
+    fn a_pattern_stands_between_the_header_and_the_marks() {
+        for how in [Verify::Meta, Verify::Crc32c, Verify::Sha256] {
+            let (stamp, mut block) = (Stamp { offset: 4096, generation: 1 }, [0; 1024]);
+            let format = Format { how, seed: 7, pattern: &[0xaa, 0x55] };
+            write(format, stamp, &mut block);
+            check(format, stamp, &block).expect("it is what was written");
+            assert!(block[56..512].iter().enumerate().all(|(at, b)| *b == [0xaa, 0x55][at % 2]));
+            assert!(block.chunks(512).all(mark::is_marked));
+            let stale = Stamp { generation: 2, ..stamp };
+            assert!(check(format, stale, &block).is_err(), "the header is looked at");
+            block[100] ^= 1;
+            let of_body = check(format, stamp, &block);
+            assert_eq!(of_body.is_ok(), how == Verify::Meta, "{of_body:?}");
+        }
+    }
+
     #[test]
     fn the_checksum_is_that_of_the_standard() {
         // RFC 3720, appendix B.4.
@@ -240,11 +354,11 @@ mod tests {
         for how in ALL {
             let stamp = Stamp { offset: 4096, generation: 1 };
             let mut block = [0; 4096];
-            write(how, 7, stamp, &mut block);
-            check(how, 7, stamp, &block).expect("it is what was written");
+            write(format(how), stamp, &mut block);
+            check(format(how), stamp, &block).expect("it is what was written");
             for sector in 1..8 {
                 block[sector * 512] ^= 1;
-                let what = check(how, 7, stamp, &block).expect_err("a mark").what;
+                let what = check(format(how), stamp, &block).expect_err("a mark").what;
                 let place = format!("at its byte {}", sector * 512);
                 let named = ["CRC-32C", "MD5", "SHA-256", &place];
                 assert!(named.iter().any(|part| what.contains(part)), "{what}");
@@ -258,10 +372,10 @@ mod tests {
         for how in ALL {
             let stamp = Stamp { offset: 8192, generation: 3 };
             let mut block = [0; 512];
-            write(how, 7, stamp, &mut block);
-            check(how, 7, stamp, &block).expect("it is what was written");
-            check(how, 7, Stamp { generation: 0, ..stamp }, &block).expect("any generation");
-            let said = |stamp, block: &[u8]| check(how, 7, stamp, block).unwrap_err().what;
+            write(format(how), stamp, &mut block);
+            check(format(how), stamp, &block).expect("it is what was written");
+            check(format(how), Stamp { generation: 0, ..stamp }, &block).expect("any generation");
+            let said = |stamp, block: &[u8]| check(format(how), stamp, block).unwrap_err().what;
             assert!(said(Stamp { generation: 4, ..stamp }, &block).contains("stale"));
             assert!(said(Stamp { offset: 4096, ..stamp }, &block).contains("byte 8192"));
             assert!(said(stamp, &[0; 512]).ends_with(", found zeros"));
@@ -275,7 +389,7 @@ mod tests {
             said(stamp, &block);
             block[0] ^= 1;
             assert!(said(stamp, &block).contains("which begin with"));
-            assert_eq!(check(how, 7, stamp, &block).unwrap_err().bytes, 512);
+            assert_eq!(check(format(how), stamp, &block).unwrap_err().bytes, 512);
         }
     }
 }

@@ -9,8 +9,8 @@ use weir_bench::workload::spec::{Oltp, Prepare, RAMP_TIME, RUNTIME, RunSpec, Wor
 use weir_bio::{Class, IoPrio};
 use weir_load::presets::Stage;
 use weir_load::{
-    Access, Amount, Arrival, Batching, Direction, Distribution, Job, Sizes, Strides, Thinking,
-    Verify, Zone,
+    Access, Amount, Arrival, Batching, Direction, Distribution, Flow, Job, Logs, Sizes, Strides,
+    Thinking, Told, Verify, Zone,
 };
 
 fn one_of<T: Clone + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
@@ -130,8 +130,8 @@ fn order() -> impl Strategy<Value = Job> {
     let places = (any::<bool>(), of(any::<u64>()), any::<i64>(), of(strides));
     let bounds = (of(amount()), 1..=u32::MAX, amount(), 0..=MONTH);
     let last = (of(any::<bool>()), any::<bool>(), any::<bool>());
-    (places, bounds, thinking, batching, last).prop_map(
-        |(places, bounds, thinking, batching, last)| {
+    (places, bounds, thinking, batching, last, content()).prop_map(
+        |(places, bounds, thinking, batching, last, content)| {
             let (buffered, durable, read_back) = last;
             let (map, align, step, strides) = places;
             let (io_size, loops, offset_increment, delay) = bounds;
@@ -150,10 +150,47 @@ fn order() -> impl Strategy<Value = Job> {
                 buffered,
                 durable,
                 read_back,
-                ..Job::default()
+                ..content
             }
         },
     )
+}
+
+/// What it writes, its share and its logs.
+fn content() -> impl Strategy<Value = Job> {
+    let verify = (any::<u64>(), any::<[u32; 2]>(), vec(any::<u8>(), 0..9), any::<bool>());
+    let flow = (0..=1000_u32, any::<u64>(), any::<u64>());
+    let name = || of(any::<String>());
+    let logs = (name(), name(), name(), any::<u64>(), any::<u32>(), any::<[bool; 4]>());
+    let told = one_of(&[Told::Average, Told::Most, Told::Both]);
+    (verify, flow, logs, told).prop_map(|(verify, flow, logs, told)| {
+        let (verify_interval, verify_backlog, pattern, serialize_overlap) = verify;
+        let (weight, id, sleep_ns) = flow;
+        let (latency, bandwidth, iops, window_ns, first, flags) = logs;
+        let [offset, priority, issue_time, shared] = flags;
+        let logs = Logs {
+            latency,
+            bandwidth,
+            iops,
+            window_ns,
+            told,
+            offset,
+            priority,
+            issue_time,
+            shared,
+            first,
+        };
+        Job {
+            verify_interval,
+            verify_backlog,
+            pattern,
+            serialize_overlap,
+            must_exist: shared,
+            flow: Flow { weight, id, sleep_ns },
+            logs,
+            ..Job::default()
+        }
+    })
 }
 
 fn workload() -> impl Strategy<Value = Workload> {

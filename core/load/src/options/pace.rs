@@ -2,6 +2,7 @@
 
 use super::{SECOND, Section, bounded};
 use crate::job::{DEPTH, LOOPS, RUNTIME_MAX};
+use crate::order::WEIGHT_MAX;
 use crate::quantity::{amount, time, whole};
 
 const MICROSECOND: u64 = 1000;
@@ -85,5 +86,15 @@ pub(super) fn batch_complete_max(section: &mut Section, value: &str) -> Result<(
 
 pub(super) fn depth_low(section: &mut Section, value: &str) -> Result<(), String> {
     section.job.batching.low = whole(value, DEPTH)? as u16;
+    Ok(())
+}
+
+pub(super) fn flow(section: &mut Section, value: &str) -> Result<(), String> {
+    section.job.flow.weight = whole(value, 0..=WEIGHT_MAX)? as u32;
+    Ok(())
+}
+
+pub(super) fn flow_sleep(section: &mut Section, value: &str) -> Result<(), String> {
+    section.job.flow.sleep_ns = bounded(value, MICROSECOND, RUNTIME_MAX)?;
     Ok(())
 }

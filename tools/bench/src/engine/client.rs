@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
-use weir::{Bio, Buf, Completion, Data, Op};
+use weir::{Bio, Completion, Data, Op};
 use weir_bio::{Nanos, SECTOR};
-use weir_load::mark;
 use weir_load::oltp::Instance;
 use weir_load::{Ask, Event, Fault, Io, Stream, Workload};
 
+use crate::engine::log::{Ended, Log};
 use crate::engine::pace::Pace;
+use crate::engine::pool::Pool;
 use crate::engine::seat::Seat;
 use crate::engine::tally::{Tally, Took};
 
@@ -38,6 +39,7 @@ pub(crate) struct Plan {
     /// How long it runs; `None`: until it has done.
     pub(crate) runtime_ns: Option<u64>,
     pub(crate) seed: u64,
+    pub(crate) log: Option<Box<Log>>,
 }
 
 impl Plan {
@@ -66,41 +68,6 @@ pub(crate) const OLTP_KINDS: [(&str, &str, bool); 6] = [
 ];
 const EXECUTION: u8 = 3;
 const COMMIT: u8 = 4;
-
-/// Memory for I/O, of one or two sizes.
-struct Pool {
-    bytes: [usize; 2],
-    free: [Vec<Buf>; 2],
-}
-
-impl Pool {
-    fn new(plan: &Plan) -> Pool {
-        let mut prng = weir_bio::Prng::new(plan.seed ^ 0x5eed);
-        let free = plan.buffers.map(|(bytes, count)| {
-            (0..count).map(|_| Buf::filled(bytes, |buf| mark::fill(&mut prng, buf))).collect()
-        });
-        Pool { bytes: plan.buffers.map(|(bytes, _)| bytes), free }
-    }
-
-    #[inline]
-    fn take(&mut self, bytes: usize, uniform: bool) -> Buf {
-        let class = usize::from(bytes > self.bytes[0]);
-        let Some(mut buf) = self.free[class].pop() else {
-            // After a timeout the device keeps the memory.
-            return Buf::zeroed(bytes);
-        };
-        if !uniform && buf.len() != bytes {
-            buf.resize(bytes);
-        }
-        buf
-    }
-
-    #[inline]
-    fn put(&mut self, buf: Buf, uniform: bool) {
-        let class = usize::from(!uniform && buf.capacity() > self.bytes[0].next_multiple_of(4096));
-        self.free[class].push(buf);
-    }
-}
 
 /// The failure of one I/O.
 #[derive(Clone, Debug)]
@@ -138,7 +105,9 @@ pub(crate) struct Client {
     /// The I/Os made up in a pass begin together, at a time of their own: making them up is in no
     /// latency. Filling takes long, and so does anything when the thread has slept until it is due.
     pub(crate) begins_anew: bool,
-    checks: bool,
+    /// What has ended is looked at: what was read, or for the log.
+    looks: bool,
+    log: Option<Box<Log>>,
     /// Its I/Os are due at times of their own.
     paced: bool,
     pub(crate) apart: bool,
@@ -182,7 +151,7 @@ impl Client {
         let paced = matches!(&plan.work, Work::Stream(stream) if stream.is_paced());
         let waits = matches!(&plan.work, Work::Stream(stream) if stream.waits());
         Client {
-            pool: Pool::new(&plan),
+            pool: Pool::new(plan.buffers, plan.seed),
             // An I/O that is due is not held back to go in company.
             pace: (plan.depth > 1 && !paced && !plan.batched).then(|| Pace::new(plan.depth)),
             depth: usize::from(plan.depth),
@@ -194,7 +163,8 @@ impl Client {
             uniform: plan.uniform,
             fills,
             begins_anew: fills || waits,
-            checks,
+            looks: checks || plan.log.is_some(),
+            log: plan.log,
             paced,
             // I/Os that have to be filled begin together when all of them are.
             apart: plan.apart && !fills,
@@ -413,8 +383,13 @@ impl Client {
         } else if ok {
             self.passed_over(kind, asked_at, now);
         }
-        if self.checks && ok && op == Op::Read {
-            self.check(token, &data, tally);
+        if self.looks && ok {
+            if counting && !self.reading_back {
+                self.write_down(cookie, sectors, wait_ns, now);
+            }
+            if op == Op::Read {
+                self.check(token, &data, tally);
+            }
         }
         if let Some(buf) = data.into_spare() {
             self.pool.put(buf, self.uniform);
@@ -431,6 +406,38 @@ impl Client {
         if let Some(until) = self.until.filter(|until| *until <= now && asked_at < *until) {
             self.unfinished.push((kind, until.since(asked_at)));
         }
+    }
+
+    /// A row for the log, if it has one; flushes have none.
+    #[cold]
+    fn write_down(&mut self, cookie: u64, sectors: u32, wait_ns: u64, now: Nanos) {
+        let Begun { asked_at, accepted_at, sector, kind, .. } = self.begun[cookie as usize];
+        let Some(log) = self.log.as_mut().filter(|_| kind != STREAM_KINDS.len() as u8 - 1) else {
+            return;
+        };
+        let total_ns = now.since(asked_at);
+        log.note(&Ended {
+            direction: usize::from(kind),
+            offset: sector * SECTOR,
+            bytes: u64::from(sectors) * SECTOR,
+            total_ns,
+            wait_ns: (accepted_at.since(asked_at) + wait_ns).min(total_ns),
+            issued: accepted_at + wait_ns,
+            at: now,
+        });
+        if let Some(what) = log.take_failure() {
+            self.failed.get_or_insert(Failed { what, disk: usize::MAX });
+        }
+    }
+
+    /// Its log tells times from `from` on.
+    pub(crate) fn begin_log(&mut self, from: Nanos) {
+        self.log.iter_mut().for_each(|log| log.begin(from));
+    }
+
+    /// Its log is complete, or not.
+    pub(crate) fn finish_log(&mut self) -> Result<(), String> {
+        self.log.as_mut().map_or(Ok(()), |log| log.finish())
     }
 
     #[cold]

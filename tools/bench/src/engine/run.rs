@@ -14,11 +14,12 @@ use weir_bio::{Nanos, SECTOR};
 use weir_live::EventWake;
 use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
 use weir_load::oltp::{Instance, Profile};
-use weir_load::{Access, Ground, Job, Range, Sizes, Stream};
+use weir_load::{Access, Flows, Ground, Job, Range, Sizes, Stream};
 
 use crate::cpu::{CpuTime, PerCpu};
 use crate::engine::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
 use crate::engine::commits;
+use crate::engine::log::Log;
 use crate::engine::tally::Tally;
 use crate::engine::used::Used;
 use crate::engine::worker::{self, End, Left, News, Shared, Window};
@@ -238,6 +239,11 @@ pub fn run(options: &Options<'_>) -> Result<Measured, String> {
 /// Every client of every load, and the groups of the outcome.
 fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
     let (mut plans, mut groups) = (Vec::new(), Vec::new());
+    let jobs = options.loads.iter().filter_map(|load| match load {
+        Load::Stream { job, .. } => Some(job.as_ref()),
+        Load::Oltp { .. } => None,
+    });
+    let mut flows = Flows::of(jobs);
     for load in options.loads {
         let row = groups.len();
         let of_run = options.runtime.map(|runtime| runtime.as_nanos() as u64);
@@ -246,8 +252,10 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
                 let ground = ground(options.devices[*disk]);
                 for clone in 0..job.clones {
                     let stream = Stream::new(job, ground, clone);
-                    let stream = stream.map_err(|e| format!("job {}: {e}", job.name))?;
-                    plans.push(stream_plan(job, stream, (*disk, row, clone), of_run));
+                    let mut stream = stream.map_err(|e| format!("job {}: {e}", job.name))?;
+                    stream.join(job, &mut flows);
+                    let plan = stream_plan(job, stream, (*disk, row, clone), of_run);
+                    plans.push(Plan { log: Log::open(job, clone)?, ..plan });
                 }
             }
             Load::Oltp { profiles, data, redo, .. } => {
@@ -323,6 +331,7 @@ pub(crate) fn stream_plan(
         apart: job.access == Access::Sequential && !job.background && job.batching.submit <= 1,
         runtime_ns,
         seed: job.seed_of(clone),
+        log: None,
     }
 }
 
@@ -347,6 +356,7 @@ fn oltp_plan(
         apart: false,
         runtime_ns: of_run,
         seed: profile.seed,
+        log: None,
     }
 }
 
@@ -534,6 +544,7 @@ fn sum_up(
     let is_io = groups.iter().map(|group| group.is_io).collect();
     let mut tally = Tally::new(is_io, window.from);
     left.iter().for_each(|left| tally.add(&left.tally));
+    failure = failure.or_else(|| left.iter().find_map(|left| left.failure.clone()));
     let mut ends = Vec::new();
     let mut row = 0;
     for load in options.loads {

@@ -84,6 +84,8 @@ pub(crate) struct Left {
     pub(crate) tally: Tally,
     /// For each of its clients: the first row, and what ended it.
     pub(crate) ends: Vec<(usize, End)>,
+    /// Why a log is not complete.
+    pub(crate) failure: Option<String>,
 }
 
 /// The end of a client, and its time.
@@ -279,6 +281,7 @@ impl<'a, S: Seat> Worker<'a, S> {
         self.tally = Tally::new(self.shared.is_io.clone(), window.from);
         for client in &mut self.clients {
             client.until = client.until.map(|runtime| window.from + runtime.0);
+            client.begin_log(window.from);
         }
         // One that reads back has no time limit any more.
         let limits: Vec<_> = self.clients.iter().map(|client| client.until).collect();
@@ -287,6 +290,8 @@ impl<'a, S: Seat> Worker<'a, S> {
         for client in &mut self.clients {
             self.tally.leave(client.row, std::mem::take(&mut client.unfinished));
         }
+        let finished = self.clients.iter_mut().map(Client::finish_log);
+        let failure = finished.filter_map(Result::err).next();
         let ends = self.clients.iter().zip(limits).map(|(client, limit)| {
             let end = match (client.ended_by_work, limit) {
                 (true, limit) => End::Work(limit.map_or(client.last, |at| at.min(client.last))),
@@ -296,7 +301,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             (client.row, end)
         });
         let ends = ends.collect();
-        Left { tally: self.tally, ends }
+        Left { tally: self.tally, ends, failure }
     }
 
     fn run(&mut self, window: Window) {

@@ -47,6 +47,10 @@ impl<'a> Files<'a> {
             return Ok(name.clone());
         }
         let files = split_names(name);
+        let missing = |file: &&String| !Path::new(&plain_name(file)).exists();
+        if let Some(file) = files.iter().find(missing).filter(|_| job.must_exist) {
+            return Err(format!("job {}: allow_file_create=0, and {file} is not there", job.name));
+        }
         if let [alone] = &files[..] {
             return Ok(self.file_target(alone));
         }

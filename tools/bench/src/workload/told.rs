@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use weir::{Device, QueueMode, Spread};
 use weir_bio::Class;
-use weir_load::{Amount, Arrival, Batching, Direction, Job, Sizes, Strides, Thinking};
+use weir_load::{Amount, Arrival, Batching, Direction, Flow, Job, Sizes, Strides, Thinking};
 
 use crate::engine::run;
 
@@ -69,6 +69,7 @@ pub(crate) fn job_json(job: &Job, device: &Device) -> Value {
         told["background"] = true.into();
     }
     tell_pace(job, &mut told);
+    tell_content(job, &mut told);
     told["random_distribution"] = job.distribution.to_string().into();
     told
 }
@@ -77,6 +78,34 @@ pub(crate) fn job_json(job: &Job, device: &Device) -> Value {
 /// due at times of their own never do.
 pub(crate) fn collects(job: &Job) -> bool {
     job.depth_in_use() > 1 && job.rate == [0; 3] && job.batching.may_collect()
+}
+
+/// What a job writes and how that is checked, its share and its logs, where that is said.
+fn tell_content(job: &Job, told: &mut Value) {
+    let Flow { weight, id, sleep_ns } = job.flow;
+    let [backlog, batch] = job.verify_backlog.map(u64::from);
+    for (name, value) in [
+        ("verify_interval", job.verify_interval),
+        ("verify_backlog", backlog),
+        ("verify_backlog_batch", batch),
+        ("flow", u64::from(weight)),
+        ("flow_id", id),
+        ("flow_sleep_ns", sleep_ns),
+    ] {
+        if value > 0 {
+            told[name] = value.into();
+        }
+    }
+    if !job.pattern.is_empty() {
+        let start = &job.pattern[..job.pattern.len().min(16)];
+        told["pattern"] = json!({ "bytes": job.pattern.len(), "starts_with": start });
+    }
+    if job.serialize_overlap {
+        told["serialize_overlap"] = true.into();
+    }
+    if !job.logs.are_none() {
+        told["logs"] = json!(job.logs);
+    }
 }
 
 /// When a job's I/Os begin, and in which order, where that is said.

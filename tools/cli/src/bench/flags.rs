@@ -124,7 +124,10 @@ fn argument(option: &'static JobOption) -> Arg {
         false => argument,
     };
     match option.bare {
-        true => argument.num_args(0..=1).require_equals(true).default_missing_value("1"),
+        true => {
+            let missing = option.left_out();
+            argument.num_args(0..=1).require_equals(true).default_missing_value(missing)
+        }
         false => argument,
     }
 }
@@ -150,7 +153,8 @@ mod tests {
             for name in [option.name, option.flag] {
                 let why = flags(&[&format!("--{name}=@")]).map(|_| ()).map_err(|e| e.to_string());
                 // Names are free text.
-                let free = option.name == "filename";
+                let free = ["filename", "write_lat_log", "write_bw_log", "write_iops_log"]
+                    .contains(&option.name);
                 assert_eq!(why.is_ok(), free, "--{name}: {why:?}");
                 assert!(why.is_ok() || !why.unwrap_err().contains("unexpected"), "--{name}");
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use weir::drivers::kind_of;
-use weir_bench::workload::spec::RunSpec;
+use weir_bench::workload::spec::{RunSpec, Workload};
 use weir_load::{jobfile, quantity};
 
 use crate::bench::{self, Asked, Bench, OLTP, OltpFlags, Window};
@@ -177,7 +177,17 @@ impl JobFlags {
     /// As of `weir bench`.
     pub(super) fn spec(&self, target: &[String], window: Window) -> Result<RunSpec, Failure> {
         let JobFlags { job, flags, oltp } = self;
-        Asked { job: job.as_deref(), target, flags, oltp, window }.spec()
+        let spec = Asked { job: job.as_deref(), target, flags, oltp, window }.spec()?;
+        if let Workload::Stages(stages) = &spec.workload
+            && let Some(job) = stages.iter().flat_map(|s| &s.jobs).find(|j| !j.logs.are_none())
+        {
+            return Err(Failure::Bad(format!(
+                "job {} writes logs, and each run of a comparison would overwrite them: weir bench \
+                 runs it once",
+                job.name
+            )));
+        }
+        Ok(spec)
     }
 
     /// Puts others in the place of those that they name too.

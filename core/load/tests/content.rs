@@ -1,0 +1,274 @@
+//! What the options of a job file about content, checks, shares and logs make of the I/O: a file
+//! for each in `jobs`.
+
+#![forbid(unsafe_code)]
+
+use weir_bio::{Flags, Nanos, Op, SECTOR};
+use weir_load::jobfile::{self, JobFile};
+use weir_load::{Amount, Ask, Flows, Ground, Io, Job, JobError, Stream, Told, Workload};
+
+const GROUND: Ground = Ground { bytes: 64 << 20, block: 512, read_only: false };
+
+macro_rules! file {
+    ($name:literal) => {
+        read($name, include_str!(concat!("jobs/", $name, ".fio")))
+    };
+}
+
+#[track_caller]
+fn read(name: &str, text: &str) -> JobFile {
+    jobfile::read(name, text).unwrap_or_else(|why| panic!("{why}"))
+}
+
+#[track_caller]
+fn refused(text: &str, why: &str) {
+    let told = jobfile::read("x.fio", text).expect_err(text).0;
+    assert!(told.contains("x.fio:") && told.contains(why), "{told}");
+}
+
+#[track_caller]
+fn stream(job: &Job) -> Stream {
+    Stream::new(job, GROUND, 0).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// A job on a disk in memory, whose I/Os end one by one when nothing more can be begun.
+struct Bench {
+    stream: Stream,
+    disk: Vec<u8>,
+    open: std::collections::VecDeque<Io>,
+    checked: u64,
+}
+
+impl Bench {
+    fn of(job: &Job) -> Bench {
+        let disk = vec![0; 4 << 20];
+        Bench { stream: stream(job), disk, open: Default::default(), checked: 0 }
+    }
+
+    /// All I/Os until it has done, each as what it is and its first byte and length in KiB.
+    #[track_caller]
+    fn run(&mut self) -> Vec<(Op, u64, u64)> {
+        let mut begun = Vec::new();
+        loop {
+            match self.stream.ask(Nanos::ZERO) {
+                Ask::Io(io) => {
+                    let overlaps = |other: &Io| {
+                        other.sector < io.sector + u64::from(io.sectors)
+                            && io.sector < other.sector + u64::from(other.sectors)
+                    };
+                    assert!(!self.open.iter().any(overlaps), "{io:?} and {:?}", self.open);
+                    let sectors = u64::from(io.sectors);
+                    begun.push((io.op, io.sector * SECTOR / 1024, sectors * SECTOR / 1024));
+                    self.open.push_back(io);
+                }
+                Ask::Done if self.open.is_empty() => return begun,
+                Ask::Done | Ask::Blocked => {
+                    let io = self.open.pop_front().expect("one is under way");
+                    self.end(io);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[track_caller]
+    fn end(&mut self, io: Io) {
+        let from = (io.sector * SECTOR) as usize;
+        let bytes = &mut self.disk[from..from + io.sectors as usize * SECTOR as usize];
+        match io.op {
+            Op::Write => self.stream.fill(&io, bytes),
+            _ => {
+                let checked = self.stream.check(io.token, bytes);
+                self.checked += checked.unwrap_or_else(|fault| panic!("{fault:?}"));
+            }
+        }
+        self.stream.ended(io.token, true, Nanos::ZERO);
+    }
+}
+
+fn ops(begun: &[(Op, u64, u64)]) -> String {
+    begun.iter().map(|(op, _, _)| if *op == Op::Write { 'w' } else { 'r' }).collect()
+}
+
+#[test]
+fn blocks_of_an_interval_say_what_they_are_and_are_read_back_as_they_were_written() {
+    let jobs = file!("verify_interval").jobs;
+    let mut bench = Bench::of(&jobs[0]);
+    bench.run();
+    assert!(bench.stream.read_back());
+    assert_eq!(bench.run(), [(Op::Read, 0, 8), (Op::Read, 8, 8)]);
+    assert_eq!(bench.checked, 32);
+    // Its place stands in each.
+    let place = |at: usize| u64::from_le_bytes(bench.disk[at + 8..at + 16].try_into().unwrap());
+    assert_eq!([0, 512, 9 * 512].map(place), [0, 512, 9 * 512]);
+    // One longer than an I/O is one for each.
+    let mut bench = Bench::of(&jobs[1]);
+    bench.run();
+    assert!(bench.stream.read_back());
+    bench.run();
+    assert_eq!(bench.checked, 2);
+    for interval in ["100", "3k", "6k"] {
+        let text = format!("[a]\nrw=write\nbs=8k\nverify=md5\nverify_interval={interval}\n");
+        let JobError(why) = Stream::new(&read("x", &text).jobs[0], GROUND, 0).expect_err(interval);
+        assert!(why.contains("verify_interval=") && why.contains("bs=8192"), "{why}");
+    }
+}
+
+#[test]
+fn so_many_writes_are_checked_before_there_are_more() {
+    let jobs = file!("verify_backlog").jobs;
+    let mut bench = Bench::of(&jobs[0]);
+    let begun = bench.run();
+    assert_eq!(ops(&begun), "wwwwrrrrwwwwrrrrww");
+    assert_eq!(begun[4..8].iter().map(|io| io.1).collect::<Vec<_>>(), [0, 4, 8, 12]);
+    // Only what is left is read back at the end.
+    assert!(bench.stream.read_back());
+    assert_eq!((ops(&bench.run()).as_str(), bench.checked), ("rr", 10));
+    let mut bench = Bench::of(&jobs[1]);
+    assert_eq!(ops(&bench.run()), "wwwwrwwwwrww");
+    let mut bench = Bench::of(&jobs[2]);
+    let begun = bench.run();
+    assert_eq!(ops(&begun), "wwwwrrrrrr");
+    assert_eq!(begun[8..].iter().map(|io| io.1).collect::<Vec<_>>(), [0, 4]);
+    assert!(!bench.stream.read_back(), "all is checked");
+}
+
+#[test]
+fn a_backlog_finds_what_was_lost_while_the_job_runs() {
+    let job = &file!("verify_backlog").jobs[0];
+    let mut stream = stream(job);
+    let mut faults = 0;
+    for _ in 0..5 {
+        let Ask::Io(io) = stream.ask(Nanos::ZERO) else { panic!("an I/O") };
+        if io.op == Op::Read {
+            faults += u32::from(stream.check(io.token, &[0; 4096]).is_err());
+        }
+        stream.ended(io.token, true, Nanos::ZERO);
+    }
+    assert_eq!(faults, 1);
+}
+
+#[test]
+fn a_pattern_is_in_the_blocks_that_are_verified_or_written() {
+    let jobs = file!("verify_pattern").jobs;
+    let disk = |job: &Job| {
+        let mut bench = Bench::of(job);
+        bench.run();
+        assert_eq!(bench.stream.read_back(), job.verify.is_some());
+        bench.run();
+        bench.disk
+    };
+    let [header, bare, none] = [0, 1, 2].map(|job: usize| disk(&jobs[job]));
+    assert!(header.starts_with(b"werblock") && header[24..512] == [0xaa, 0x55].repeat(244));
+    assert!(bare[..8192] == [0xaa, 0x55].repeat(4096) && none == bare);
+    let job = &file!("buffer_pattern").jobs[0];
+    let mut stream = stream(job);
+    assert!(stream.fills());
+    while let Ask::Io(io) = stream.ask(Nanos::ZERO) {
+        if io.op == Op::Write {
+            // Memory that was read into before.
+            let mut memory = [7; 4096];
+            stream.fill(&io, &mut memory);
+            assert!(memory.chunks(4).all(|four| four == b"abc\0"));
+        }
+        stream.ended(io.token, true, Nanos::ZERO);
+    }
+    refused("[a]\nbuffer_pattern=abc\n", "x.fio:2: buffer_pattern=abc");
+    refused("[a]\nrw=write\nverify=md5\nbuffer_pattern=1\n", "buffer_pattern with verify");
+}
+
+#[test]
+fn no_two_ios_are_under_way_on_one_byte() {
+    let job = &file!("serialize_overlap").jobs[0];
+    let begun = Bench::of(job).run();
+    assert_eq!(begun.len(), 64);
+    let alone = Job { serialize_overlap: false, ..job.clone() };
+    let mut stream = stream(&alone);
+    let mut sectors = Vec::new();
+    while let Ask::Io(io) = stream.ask(Nanos::ZERO) {
+        sectors.push(io.sector);
+    }
+    sectors.sort_unstable();
+    sectors.dedup();
+    assert!(sectors.len() < 8, "eight of four places");
+    let text = "[a]\nrw=trimwrite\nserialize_overlap=1\n";
+    let JobError(why) = Stream::new(&read("x", text).jobs[0], GROUND, 0).expect_err("pairs");
+    assert!(why.contains("serialize_overlap with rw=trimwrite"), "{why}");
+}
+
+#[test]
+fn flows_keep_to_their_shares() {
+    let jobs = file!("flow").jobs;
+    let mut flows = Flows::of(jobs.iter());
+    let mut streams: Vec<Stream> = jobs.iter().map(stream).collect();
+    streams.iter_mut().zip(&jobs).for_each(|(stream, job)| stream.join(job, &mut flows));
+    let (mut counts, mut ends) = ([0_u32; 2], Vec::new());
+    while ends.len() < 2 {
+        for (number, stream) in streams.iter_mut().enumerate() {
+            match stream.ask(Nanos(5)) {
+                Ask::Io(io) => {
+                    counts[number] += 1;
+                    stream.ended(io.token, true, Nanos(5));
+                }
+                Ask::Wait(until) => assert_eq!(until, Nanos(50_005)),
+                Ask::Done if !ends.iter().any(|(done, _)| *done == number) => {
+                    ends.push((number, counts));
+                }
+                other => assert_eq!(other, Ask::Done),
+            }
+        }
+    }
+    // The other does the rest alone.
+    let [(1, first), (0, last)] = ends[..] else { panic!("{ends:?}") };
+    assert!(first[0].abs_diff(256) <= 3, "{first:?}");
+    assert_eq!((first[1], last), (1024, [1024, 1024]));
+    refused("[a]\nflow=1001\n", "x.fio:2: flow=1001: not a whole number in 0..=1000");
+}
+
+#[test]
+fn a_device_is_filled_whatever_its_size_is_said_to_be() {
+    let begun = Bench::of(&file!("fill_device").jobs[0]).stream;
+    let mut begun = begun;
+    let mut count = 0;
+    while let Ask::Io(io) = begun.ask(Nanos::ZERO) {
+        begun.ended(io.token, true, Nanos::ZERO);
+        count += 1;
+    }
+    assert_eq!(count, 64);
+}
+
+#[test]
+fn several_files_of_a_job_take_turns() {
+    let mut file = file!("nrfiles");
+    file.use_own();
+    let targets: Vec<_> = file.jobs.iter().map(|job| job.target.as_deref()).collect();
+    let four = "four.0.0:four.0.1:four.0.2:four.0.3";
+    assert_eq!(targets, [Some(four), Some("a:b"), None]);
+    let told = |note: &String| note.contains("nrfiles=32: all are on the one disk");
+    assert!(file.notes.iter().any(told), "{:?}", file.notes);
+    refused("[a]\nsize=1m\nfilename=a\nnrfiles=2\n", "nrfiles=2, and filename names 1");
+    refused("[a]\nnrfiles=2\n", "nrfiles=2 needs a size= in bytes");
+    refused("[a]\nnrfiles=65\n", "nrfiles=65: not a whole number in 1..=64");
+}
+
+#[test]
+fn a_write_with_fua_is_durable_and_the_start_may_be_none_of_the_disk() {
+    let Ask::Io(io) = stream(&file!("writefua").jobs[0]).ask(Nanos::ZERO) else { panic!("an I/O") };
+    assert!(io.flags.has(Flags::FUA));
+    let file = read("x.fio", "[a]\noffset=0%\nreadfua=1\nallow_file_create=0\n");
+    assert_eq!((file.jobs[0].offset, file.jobs[0].must_exist), (Amount::Bytes(0), true));
+    assert!(file.notes[0].contains("x.fio:3: readfua=1: not done"), "{:?}", file.notes);
+    refused("[a]\nsize=0%\n", "size=0%");
+}
+
+#[test]
+fn logs_are_what_was_asked_for() {
+    let jobs = file!("logs").jobs;
+    let [a, b] = [0, 1].map(|job: usize| jobs[job].logs.clone());
+    assert_eq!((a.latency.as_deref(), a.window_ns, a.told), (Some(""), 500_000_000, Told::Both));
+    assert_eq!((b.bandwidth.as_deref(), b.iops.as_deref()), (Some("x"), Some("y")));
+    assert_eq!((b.offset, b.priority, b.shared, b.latency), (true, true, true, None));
+    assert_eq!([a.first, b.first], [1, 3], "clones are counted");
+    refused("[a]\nlog_issue_time=1\nlog_offset=1\n", "log_issue_time needs write_lat_log");
+    refused("[a]\nlog_window_value=least\n", "takes avg, max or both");
+}
