@@ -14,11 +14,13 @@ use crate::config::{
     Attached, Config, QueueMode, check_queues, default_scheduler, find_scheduler, first_wbt,
     has_wbt, nr_requests,
 };
+use crate::directory::Partition;
 use crate::driver::{Affinity, ChangeListener, Driver, Extent, Queues};
 use crate::error::{Error, invalid};
 use crate::event::Listener;
 use crate::grown::Grown;
 use crate::hard::fence::Fences;
+use crate::hard::flushes::Flushes;
 use crate::hard::tags::Tags;
 use crate::hard::{self, HardQueue};
 use crate::lane::Lane;
@@ -39,6 +41,7 @@ use crate::wbt::Wbt;
 mod control;
 pub(crate) mod freeze;
 pub(crate) mod offline;
+mod pool;
 pub(crate) mod queues;
 pub(crate) mod reconfigure;
 pub(crate) mod recording;
@@ -145,6 +148,8 @@ fn first_snapshot(config: &Config, settings: Settings, elevator: Option<&Elevato
 pub struct Device {
     pub(crate) shared: Arc<Shared>,
     control: Arc<Control>,
+    /// The partition that this is a handle of, if it is not one of the whole device.
+    pub(crate) partition: Option<Arc<Partition>>,
 }
 
 impl Device {
@@ -240,18 +245,19 @@ impl Device {
             listener: Default::default(),
             fences: Arc::new(Fences::new(QUEUES_MAX)),
             flush_error: Arc::default(),
+            directory: driver.partitions().map(|_| Arc::default()),
             orphans: Mutex::default(),
             orphan_count: SharedCounter::default(),
             watchers: Default::default(),
         };
         let control = Control::new(driver, attached);
-        Ok(Device { shared: Arc::new(shared), control: Arc::new(control) })
+        Ok(Device { shared: Arc::new(shared), control: Arc::new(control), partition: None })
     }
 
     /// Whether both are handles of one device.
     #[must_use]
     pub fn is(&self, other: &Device) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+        Arc::ptr_eq(&self.shared, &other.shared) && self.partition() == other.partition()
     }
 
     /// Tells that it is a mapped device over these, which its driver reaches: they are kept, and
@@ -275,7 +281,7 @@ impl Device {
     /// How the device was built.
     #[must_use]
     pub fn config(&self) -> &Config {
-        &self.shared.config
+        self.partition.as_ref().map_or(&self.shared.config, |partition| &partition.config)
     }
 
     /// Whether a request that ran out of time, and which the driver has not given back, may still
@@ -289,7 +295,7 @@ impl Device {
     /// The device's limits as they are now.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        self.shared.current.get().limits.clone()
+        self.seen(&self.shared.current.get()).limits
     }
 
     /// Requests the queue holds.
@@ -394,12 +400,13 @@ impl Device {
             Some(SharedTags { set, alone }) => Tags::shared(set, *alone, Arc::clone(&wake))?,
             None => Tags::own(depth, self.shared.queues.reserved),
         };
-        let mut driver = self.driver()?.open(index as u16, depth)?;
+        let mut driver = self.driver_of_pool()?.open(index as u16, depth)?;
         driver.at_home(wake);
         let (lane, gauges) = (index as u16, Arc::clone(gauges));
         let flush_error = Arc::clone(&self.shared.flush_error);
-        let budget = self.driver()?.budget();
-        let make = hard::Make { driver, depth, tags, lane, fences, gauges, flush_error, budget };
+        let budget = self.driver_of_pool()?.budget();
+        let flushes = Flushes::new(flush_error, self.shared.directory.clone());
+        let make = hard::Make { driver, depth, tags, lane, fences, gauges, flushes, budget };
         Ok(HardQueue::new(make))
     }
 
@@ -460,8 +467,9 @@ impl Device {
     ) -> Result<Submitter, Error> {
         let shared = &self.shared;
         if self.is_offline() {
-            return Err(Error::Dying(shared.config.name.clone()));
+            return Err(Error::Dying(self.config().name.clone()));
         }
+        self.check_passage(passage)?;
         if token >= bell.submitters() {
             let (name, most) = (&shared.config.name, bell.submitters());
             return invalid(format!("token={token} of a submitter of {name} is outside 0..{most}"));
@@ -472,7 +480,7 @@ impl Device {
         let id = submitters.add(&port, passage.submitters_max())?;
         let member = passage.join(&shared.gate);
         submitters.owes_flush |= matches!(passage, Passage::Gate);
-        let stats = shared.ledger().open();
+        let stats = shared.ledger().open(self.partition().unwrap_or(0), member.seen());
         let snapshot = shared.current.get();
         let rings = shared.path.attach(id, &port, lane, &snapshot);
         drop(submitters);
@@ -484,6 +492,7 @@ impl Device {
         let with = Attachment {
             shared,
             snapshot,
+            partition: self.partition.clone(),
             id,
             member,
             stats,
@@ -502,7 +511,7 @@ impl Device {
     /// # Errors
     /// The driver's, or a range beyond the end.
     pub fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, Error> {
-        let capacity = self.shared.current.get().limits.capacity;
+        let capacity = self.limits().capacity;
         if sector.checked_add(sectors).is_none_or(|end| end > capacity) {
             return invalid(format!("range {sector}+{sectors} is beyond sector {capacity}"));
         }
@@ -516,7 +525,7 @@ impl Device {
     /// # Errors
     /// The driver's, or a device that is offline.
     pub fn enlarge(&self, sectors: u64) -> Result<Size, Error> {
-        Ok(self.driver()?.enlarge(sectors)?)
+        Ok(self.fitting(self.driver()?.enlarge(sectors)?))
     }
 
     /// Tells `listener` when [`enlarge`](Device::enlarge) may find something that it did not
@@ -542,26 +551,28 @@ impl Device {
     /// How the first flush ended that failed, if one did.
     #[must_use]
     pub fn flush_error(&self) -> Option<Status> {
-        self.shared.flush_error.first()
+        self.own_flush_error().first()
     }
 
     /// Whether a flush reaches its driver: not of a device without a volatile cache, or whose
     /// barriers are off.
     #[must_use]
     pub fn sends_flushes(&self) -> bool {
-        let snapshot = self.shared.current.get();
-        snapshot.settings.barriers && snapshot.limits.volatile_cache
+        let settings = self.settings();
+        settings.barriers && settings.limits.volatile_cache
     }
 
     /// Tells `listener` that the first flush has failed, when it does, on the thread that turns its
     /// lane, which waits for it. A second listener takes the first one's place.
     pub fn on_flush_error(&self, listener: Arc<dyn Fn(&str) + Send + Sync>) {
-        self.shared.flush_error.listen(listener);
+        self.own_flush_error().listen(listener);
     }
-
     /// Statistics, summed now.
     #[must_use]
     pub fn stats(&self) -> Stats {
+        if let Some(partition) = &self.partition {
+            return self.stats_of(partition);
+        }
         let mut stats = self.shared.ledger().sum();
         self.shared.path.each_gauges(|gauges| stats.add_lane(gauges));
         stats.in_flight = self.shared.gate.inside().saturating_sub(stats.handing_over);

@@ -1,5 +1,6 @@
 //! The traits of a driver: [`Driver`] (control) and [`DriverQueue`] (data).
 
+mod pooled;
 mod table;
 
 use std::any::Any;
@@ -14,6 +15,7 @@ use weir_ring::Wake;
 use crate::attributes::DeviceAttributes;
 use crate::budget::Budget;
 use crate::command::{Detail, SENSE_MAX};
+use crate::partition::PartitionGauges;
 use crate::request::Request;
 use crate::tag_set::TagSet;
 use crate::target_port::TargetPort;
@@ -216,6 +218,11 @@ pub trait Driver: Send + Sync {
         None
     }
 
+    /// The partitions that it has, if it is the driver of a pool.
+    fn partitions(&self) -> Option<&dyn Partitions> {
+        None
+    }
+
     /// Which of `sectors` sectors from `sector` are allocated: consecutive extents, [`EXTENTS_MAX`]
     /// at most, that cover the range or its beginning. "Everything is data" is always correct. May
     /// block.
@@ -226,6 +233,15 @@ pub trait Driver: Send + Sync {
         let _ = sector;
         Ok(vec![Extent { sectors, hole: false, zero: false }])
     }
+}
+
+/// The driver of a pool as its device tells it of partitions.
+pub trait Partitions: Send + Sync {
+    /// Partition `number` has this driver from now on, and counts in `gauges`.
+    fn attach(&self, number: u16, driver: Arc<dyn Driver>, gauges: Arc<PartitionGauges>);
+
+    /// Partition `number` is gone: nothing of it is under way.
+    fn detach(&self, number: u16);
 }
 
 /// The answer to [`DriverQueue::cancel`].

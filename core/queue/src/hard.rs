@@ -20,6 +20,7 @@ use crate::wbt::observed::Observer;
 pub(crate) mod fence;
 pub(crate) mod flush;
 pub(crate) mod flush_error;
+pub(crate) mod flushes;
 mod passthrough;
 pub(crate) mod places;
 pub(crate) mod reply;
@@ -31,8 +32,8 @@ mod times;
 mod watch;
 
 use fence::Fences;
-use flush::{FlushMachine, Order};
-use flush_error::FlushError;
+use flush::Order;
+use flushes::Flushes;
 use places::Places;
 use reply::Replies;
 use settle::Settling;
@@ -85,7 +86,7 @@ pub(crate) struct HardQueue {
     pub(crate) dispatch: VecDeque<RequestClaim>,
     /// Requests the driver wants to be sent again, and from when on.
     delayed: Vec<(Nanos, RequestClaim)>,
-    flush: FlushMachine,
+    flush: Flushes,
     orders: Vec<Order>,
     done: Done,
     /// Answers of `done` dealt with.
@@ -117,13 +118,13 @@ pub(crate) struct Make {
     pub(crate) lane: u16,
     pub(crate) fences: Arc<Fences>,
     pub(crate) gauges: Arc<LaneGauges>,
-    pub(crate) flush_error: Arc<FlushError>,
+    pub(crate) flushes: Flushes,
     pub(crate) budget: Option<Arc<dyn Budget>>,
 }
 
 impl HardQueue {
     pub(crate) fn new(make: Make) -> HardQueue {
-        let Make { driver, depth, tags, lane, fences, gauges, flush_error, budget } = make;
+        let Make { driver, depth, tags, lane, fences, gauges, flushes, budget } = make;
         HardQueue {
             announced: driver.announces(),
             driver,
@@ -133,7 +134,7 @@ impl HardQueue {
             fences,
             dispatch: VecDeque::new(),
             delayed: Vec::new(),
-            flush: FlushMachine::new(flush_error),
+            flush: flushes,
             orders: Vec::new(),
             done: Done::default(),
             answers_ended: 0,
@@ -666,7 +667,7 @@ mod tests {
             lane: 0,
             fences: Arc::clone(fences),
             gauges: Arc::default(),
-            flush_error: Arc::default(),
+            flushes: Flushes::new(Arc::default(), None),
             budget: None,
         })
     }

@@ -17,6 +17,7 @@ mod command;
 mod completion;
 mod config;
 mod device;
+mod directory;
 pub mod driver;
 mod error;
 pub mod event;
@@ -31,6 +32,7 @@ mod legs;
 mod mq;
 mod notices;
 mod order;
+mod partition;
 mod request;
 pub mod rig;
 mod settings;
@@ -61,7 +63,7 @@ pub use device::recording::{BeginningRecording, LiveRecording, RecordingEnd};
 pub use device::switch::Switching;
 pub use driver::{
     Affinity, Batch, Cancel, ChangeListener, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX,
-    Extent, Queues, Tag, UNTIL_KICKED, Waiter,
+    Extent, Partitions, Queues, Tag, UNTIL_KICKED, Waiter,
 };
 pub use error::{Error, Late, Wait};
 pub use event::{Event, Listener, Place, Silent, Sink, What};
@@ -79,6 +81,10 @@ pub use lane::Lane;
 pub use lanes::SUBMITTERS_MAX;
 pub use legs::Legs;
 pub use notices::Notices;
+pub use partition::{
+    PARTITION_SECTORS_MAX, PARTITIONS_MAX, POOL_SECTORS, PartitionGauge, PartitionGauges,
+    partition_of, partition_start,
+};
 pub use request::Request;
 pub use settings::Settings;
 pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS, Tally};

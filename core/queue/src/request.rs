@@ -85,6 +85,8 @@ pub struct Request {
     pub(crate) charged: bool,
     /// The driver has had it and handed it back, to be sent again.
     pub(crate) handed_back: bool,
+    /// The bits of its sector that name a partition, which its driver does not see.
+    pub(crate) partition_bits: u8,
 }
 
 const _: () = assert!(size_of::<Request>() + size_of::<usize>() <= 128);
@@ -178,6 +180,7 @@ impl Request {
             refused: false,
             charged: false,
             handed_back: false,
+            partition_bits: 0,
         }
     }
 
@@ -224,10 +227,11 @@ impl Request {
         self.rq.flags
     }
 
-    /// First byte on the device.
+    /// First byte on the device: of a partition's request on the partition.
     #[must_use]
+    #[inline]
     pub fn offset(&self) -> u64 {
-        self.rq.sector * weir_bio::SECTOR
+        ((self.rq.sector << self.partition_bits) >> self.partition_bits) * weir_bio::SECTOR
     }
 
     /// Length on the device, bytes.

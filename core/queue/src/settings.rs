@@ -3,9 +3,12 @@
 //! A setting is a field here, with its value to begin with; lanes and submitters read it from their
 //! [`Snapshot`](crate::snapshot::Snapshot).
 
-use weir_bio::Limits;
+use std::sync::Arc;
+
+use weir_bio::{Limits, WriteCache};
 
 use crate::config::Config;
+use crate::partition::{Extent, Extents};
 use crate::wbt::WbtTarget;
 
 /// What a [reconfiguration](crate::Device::reconfigure) may change.
@@ -25,6 +28,8 @@ pub struct Settings {
     pub timeout_ns: u64,
     /// The latency that the write-back throttle keeps reads to.
     pub wbt: WbtTarget,
+    /// Of a pool: how large its partitions are.
+    pub(crate) partitions: Extents,
 }
 
 impl Settings {
@@ -32,6 +37,64 @@ impl Settings {
     #[must_use]
     pub fn first(config: &Config, limits: Limits, nr_requests: u16, wbt: WbtTarget) -> Settings {
         let Config { nomerges, barriers, iostats, timeout_ns, .. } = *config;
-        Settings { limits, nomerges, barriers, nr_requests, iostats, timeout_ns, wbt }
+        let partitions = Extents::default();
+        Settings { limits, nomerges, barriers, nr_requests, iostats, timeout_ns, wbt, partitions }
+    }
+}
+
+impl Settings {
+    /// The limits of a partition: those of the pool, and its own where two disks of one queue may
+    /// differ.
+    pub(crate) fn limits_of(&self, number: u16) -> Limits {
+        let extent = self.partitions.get(usize::from(number)).cloned().unwrap_or_default();
+        let discard = match extent.max_hw_discard_sectors {
+            0 => 0,
+            most => self.limits.max_hw_discard_sectors.min(most),
+        };
+        Limits {
+            capacity: extent.sectors,
+            padding: extent.padding,
+            read_only: self.limits.read_only | extent.read_only,
+            volatile_cache: self.limits.volatile_cache & extent.volatile_cache,
+            fua: self.limits.fua & extent.fua,
+            max_hw_discard_sectors: discard,
+            ..self.limits.clone()
+        }
+    }
+
+    /// The write cache of a partition's driver as these settings were told of it.
+    pub(crate) fn write_cache_of(&self, number: u16) -> WriteCache {
+        let extent = self.partitions.get(usize::from(number));
+        extent.map_or(WriteCache::default(), |of| WriteCache {
+            volatile: of.volatile_cache,
+            fua: of.fua,
+        })
+    }
+
+    /// Has a partition be as these limits say.
+    pub(crate) fn put_partition(&mut self, number: u16, limits: &Limits) {
+        let place = usize::from(number);
+        let mut extents = Vec::clone(&self.partitions);
+        if extents.len() <= place {
+            extents.resize(place + 1, Extent::default());
+        }
+        extents[place] = Extent {
+            sectors: limits.capacity,
+            padding: limits.padding,
+            read_only: limits.read_only,
+            volatile_cache: limits.volatile_cache,
+            fua: limits.fua,
+            max_hw_discard_sectors: limits.max_hw_discard_sectors,
+        };
+        self.partitions = Arc::new(extents);
+    }
+
+    /// Takes a partition out.
+    pub(crate) fn drop_partition(&mut self, number: u16) {
+        let mut extents = Vec::clone(&self.partitions);
+        if let Some(extent) = extents.get_mut(usize::from(number)) {
+            *extent = Extent::default();
+        }
+        self.partitions = Arc::new(extents);
     }
 }

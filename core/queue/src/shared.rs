@@ -8,6 +8,7 @@ use weir_ring::{BusyStamp, Gate, Member, Producer, SharedCounter};
 
 use crate::bell::Port;
 use crate::config::Config;
+use crate::directory::{Directory, Partition};
 use crate::driver::Queues;
 use crate::error::{Error, invalid};
 use crate::event::Listener;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) listener: OnceLock<Arc<dyn Listener>>,
     pub(crate) fences: Arc<Fences>,
     pub(crate) flush_error: Arc<FlushError>,
+    /// The partitions of a pool.
+    pub(crate) directory: Option<Arc<Directory>>,
     pub(crate) orphans: Mutex<Vec<Box<dyn Orphan>>>,
     pub(crate) orphan_count: SharedCounter,
     /// Callers of control steps.
@@ -91,6 +94,7 @@ pub(crate) struct Leaving {
     pub(crate) id: SubmitterId,
     pub(crate) stats: Arc<SubmitterStats>,
     pub(crate) member: Member,
+    pub(crate) partition: Option<Arc<Partition>>,
 }
 
 impl Submitters {
@@ -228,8 +232,8 @@ impl Shared {
 
     /// Forgets a submitter that has nothing under way.
     pub(crate) fn retire(&self, leaving: Leaving) {
-        let Leaving { id, stats, member } = leaving;
-        self.ledger().retire(&stats);
+        let Leaving { id, stats, member, partition } = leaving;
+        self.ledger().retire(&stats, partition.as_ref().map(|partition| &partition.retired));
         self.gate.leave(member);
         // A panic elsewhere may have poisoned the lock, and this may be what unwinds.
         if !std::thread::panicking() {

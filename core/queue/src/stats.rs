@@ -1,6 +1,6 @@
 //! Counters with one writer each, summed when read (docs/behaviour/block-layer.md, section 11).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use weir_bio::{Nanos, Op};
 use weir_ring::gate::Inside;
@@ -66,6 +66,8 @@ const GROUPS: [Group; 36] = {
 pub(crate) struct SubmitterStats {
     pub(crate) groups: [GroupStats; 3],
     pub(crate) busy_ticks: Counter,
+    /// The same of its partition.
+    pub(crate) partition_ticks: Counter,
     pub(crate) errors: Counter,
     /// Bios that have ended and are being handed back: inside the gate still, in flight no more.
     pub(crate) handing_over: Counter,
@@ -164,6 +166,16 @@ impl SubmitterStats {
         let ticks = stamp.advance(now.0 / TICK_NS);
         if ticks != 0 && busy() {
             self.busy_ticks.add(ticks);
+        }
+    }
+}
+
+impl SubmitterStats {
+    /// As [`account_busy`](SubmitterStats::account_busy), for the partition that it is of.
+    pub(crate) fn account_partition(&self, stamp: &BusyStamp, now: Nanos, busy: impl Fn() -> bool) {
+        let ticks = stamp.advance(now.0 / TICK_NS);
+        if ticks != 0 && busy() {
+            self.partition_ticks.add(ticks);
         }
     }
 }
@@ -463,6 +475,13 @@ impl Stats {
         self.errors += from.errors.read();
     }
 
+    /// The same for the figures of the submitter's partition.
+    pub(crate) fn add_of_partition(&mut self, from: &SubmitterStats) {
+        let busy_ticks = self.busy_ticks + from.partition_ticks.read();
+        self.add_submitter(from);
+        self.busy_ticks = busy_ticks;
+    }
+
     pub(crate) fn add_lane(&mut self, from: &LaneGauges) {
         let [reads, writes] = from.in_driver();
         self.in_driver[0] += reads;
@@ -511,25 +530,50 @@ impl Stats {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     retired: Option<Box<Stats>>,
-    live: Vec<Arc<SubmitterStats>>,
+    live: Vec<Live>,
+}
+
+/// A submitter that is there.
+#[derive(Debug)]
+struct Live {
+    stats: Arc<SubmitterStats>,
+    /// The number of its partition; 0 of none.
+    partition: u16,
+    inside: Inside,
 }
 
 impl Ledger {
-    pub(crate) fn open(&mut self) -> Arc<SubmitterStats> {
+    pub(crate) fn open(&mut self, partition: u16, inside: Inside) -> Arc<SubmitterStats> {
         let stats = Arc::new(SubmitterStats::default());
-        self.live.push(Arc::clone(&stats));
+        self.live.push(Live { stats: Arc::clone(&stats), partition, inside });
         stats
     }
 
-    pub(crate) fn retire(&mut self, stats: &Arc<SubmitterStats>) {
-        self.live.retain(|live| !Arc::ptr_eq(live, stats));
+    pub(crate) fn retire(&mut self, stats: &Arc<SubmitterStats>, retired: Option<&Mutex<Stats>>) {
+        self.live.retain(|live| !Arc::ptr_eq(&live.stats, stats));
+        if let Some(retired) = retired {
+            let mut retired = retired.lock().unwrap_or_else(PoisonError::into_inner);
+            retired.add_of_partition(stats);
+        }
         self.retired.get_or_insert_default().add_submitter(stats);
     }
 
     pub(crate) fn sum(&self) -> Stats {
         let mut sum = self.retired.as_deref().cloned().unwrap_or_default();
-        self.live.iter().for_each(|stats| sum.add_submitter(stats));
+        self.live.iter().for_each(|live| sum.add_submitter(&live.stats));
         sum
+    }
+
+    /// Adds the figures of those of a partition to `sum`, and says how many bios they have under
+    /// way.
+    pub(crate) fn sum_of(&self, partition: u16, sum: &mut Stats) -> u64 {
+        let of = self.live.iter().filter(|live| live.partition == partition);
+        let inside = of.map(|live| {
+            sum.add_of_partition(&live.stats);
+            live.inside.read()
+        });
+        let inside: u64 = inside.sum();
+        inside.saturating_sub(std::mem::take(&mut sum.handing_over))
     }
 }
 

@@ -11,12 +11,14 @@ pub mod file;
 pub mod kinds;
 pub mod model;
 pub mod null;
+pub mod pool;
 pub mod ram;
 
 pub use file::{File, FileOptions, Io};
 pub use kinds::KINDS;
 pub use model::Model;
 pub use null::Null;
+pub use pool::Pool;
 pub use ram::Ram;
 
 use weir_bio::SECTOR;

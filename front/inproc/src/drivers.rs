@@ -1,7 +1,9 @@
 //! The list of drivers: the one place outside their crates that knows them by name.
 
+use std::sync::Arc;
 pub use weir_driver_iscsi as iscsi;
-use weir_queue::TargetKind;
+
+use weir_queue::{Driver, OpenedBacking, TargetKind};
 
 /// Every kind of target there is, in the order in which messages and documents name them.
 #[must_use]
@@ -13,6 +15,13 @@ pub fn kinds() -> Vec<&'static TargetKind> {
 /// Whether targets of this kind lie on others, which stand in them.
 pub(crate) fn lies_on_others(kind: &TargetKind) -> bool {
     weir_map::KINDS.iter().any(|known| known.names == kind.names)
+}
+
+/// The driver of a pool over these.
+pub(crate) fn pool_over(drivers: &[Arc<dyn Driver>]) -> OpenedBacking {
+    let pool = weir_local::Pool::for_drivers(drivers);
+    let speaker = Some(pool.speaker());
+    OpenedBacking { speaker, ..OpenedBacking::silent(pool) }
 }
 
 /// The kind of target that begins with this name.

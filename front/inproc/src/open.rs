@@ -40,8 +40,8 @@ pub struct Opened {
     /// What a mapped disk is asked and told while it runs.
     pub map: Option<Arc<dyn MapControl>>,
     /// The disks that its target names by their targets: with this one they are open.
-    below: Vec<Opened>,
-    speaker: Option<Box<dyn Speaker>>,
+    pub(crate) below: Vec<Opened>,
+    pub(crate) speaker: Option<Box<dyn Speaker>>,
 }
 
 impl Opened {
@@ -150,7 +150,7 @@ pub fn open_unreached(
 
 /// The target under the name of the device, with its boot parameters, and what is to be said of
 /// those.
-fn applied(name: &str, target: &Target) -> (Target, Vec<String>) {
+pub(crate) fn applied(name: &str, target: &Target) -> (Target, Vec<String>) {
     let mut applied = target.clone();
     let told = target.cmdline.apply(name, &mut applied);
     applied.config.name = String::from(name);
@@ -158,7 +158,7 @@ fn applied(name: &str, target: &Target) -> (Target, Vec<String>) {
 }
 
 /// The device on a backing that is open.
-fn opened_on(
+pub(crate) fn opened_on(
     target: &Target,
     mut config: Config,
     opened: OpenedBacking,

@@ -27,6 +27,8 @@ pub struct Config {
     pub export: Vec<Export>,
     /// Groups that exports may be in.
     pub group: Vec<Group>,
+    /// Pools that disks may be in.
+    pub pool: Vec<Pool>,
     /// The text, in which fronts look for their sections.
     #[serde(skip)]
     source: Source,
@@ -59,7 +61,7 @@ impl Source {
 }
 
 /// The keys of the file that are no section of a front.
-const KEYS: [&str; 4] = ["kernel_cmdline", "disk", "export", "group"];
+const KEYS: [&str; 5] = ["kernel_cmdline", "disk", "export", "group", "pool"];
 
 /// `[[group]]`
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -87,6 +89,23 @@ pub struct Group {
     pub burst: Option<f64>,
 }
 
+/// `[[pool]]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// Its name in the tree.
+    pub name: String,
+    /// Its scheduler; as any disk's by default.
+    #[serde(default)]
+    pub scheduler: Option<String>,
+    /// Requests that the scheduler has to choose from.
+    #[serde(default)]
+    pub nr_requests: Option<u16>,
+    /// Requests that its disks have together at a time, for each hard queue.
+    #[serde(default)]
+    pub depth: Option<u16>,
+}
+
 /// `[[disk]]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -99,6 +118,9 @@ pub struct Disk {
     /// In place of a target, a table in dm's words, with disks of this file as devices.
     #[serde(default)]
     pub table: Option<String>,
+    /// The pool whose queue it shares.
+    #[serde(default)]
+    pub pool: Option<String>,
 }
 
 /// `[[export]]`
@@ -212,7 +234,7 @@ impl Disk {
     /// A disk with a target.
     #[must_use]
     pub fn new(name: &str, target: &str) -> Disk {
-        Disk { name: String::from(name), target: String::from(target), table: None }
+        Disk { name: String::from(name), target: String::from(target), table: None, pool: None }
     }
 
     /// Its target, which a table is made into.
@@ -293,7 +315,7 @@ impl Config {
     #[must_use]
     pub fn fault_of_disk(&self, name: &str, what: &str) -> ConfigError {
         let what = format!("disk {name:?}: {what}");
-        match section::line_of_disk(&self.source.text, name) {
+        match section::line_of("disk", &self.source.text, name) {
             Some(line) => self.source.named(&format!("line {line}: {what}")),
             None => ConfigError(what),
         }
@@ -312,6 +334,7 @@ impl Config {
             }
             disk.check().map_err(ConfigError)?;
         }
+        self.check_pools()?;
         for export in &self.export {
             check_export_name(&export.name)?;
             if !disks.contains(export.disk.as_str()) {
@@ -351,6 +374,45 @@ impl Config {
             return Err(ConfigError(format!("group {:?} is given twice", group.path)));
         }
         self.groups().map(drop)
+    }
+
+    /// Holds pools and the disks that name them against each other.
+    fn check_pools(&self) -> Result<(), ConfigError> {
+        let mut names = BTreeSet::new();
+        for pool in &self.pool {
+            check_name("pool", &pool.name)?;
+            let name = &pool.name;
+            if !names.insert(name.as_str()) {
+                return Err(ConfigError(format!("pool {name:?} is given twice")));
+            }
+            if self.disk.iter().any(|disk| disk.name == *name) {
+                return Err(ConfigError(format!("{name:?} is the name of a pool and of a disk")));
+            }
+            if !self.disk.iter().any(|disk| disk.pool.as_ref() == Some(name)) {
+                return Err(ConfigError(format!(
+                    "pool {name:?} has no disk: a [[disk]] is in it by pool = {name:?}"
+                )));
+            }
+        }
+        for disk in &self.disk {
+            let Some(pool) = disk.pool.as_deref().filter(|pool| !names.contains(pool)) else {
+                continue;
+            };
+            let known: Vec<&str> = names.iter().copied().collect();
+            let what = format!("pool={pool:?} is no pool; pools: {}", known.join(", "));
+            return Err(self.fault_of_disk(&disk.name, &what));
+        }
+        Ok(())
+    }
+
+    /// A fault of a pool, with its line if it stands in the file.
+    #[must_use]
+    pub fn fault_of_pool(&self, name: &str, what: &str) -> ConfigError {
+        let what = format!("pool {name:?}: {what}");
+        match section::line_of("pool", &self.source.text, name) {
+            Some(line) => self.source.named(&format!("line {line}: {what}")),
+            None => ConfigError(what),
+        }
     }
 
     /// Everything that is exported, by disk: what names the disk, or the disk itself if nothing
@@ -602,7 +664,7 @@ burst = 0.5
         assert_eq!(
             error(&text),
             "line 20: unknown field `frob`, expected one of `kernel_cmdline`, `disk`, `export`, \
-             `group`, `fuse`, `nbd`"
+             `group`, `pool`, `fuse`, `nbd`"
         );
     }
 

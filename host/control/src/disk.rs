@@ -109,6 +109,11 @@ pub trait Disk: Send + Sync {
         None
     }
 
+    /// Its number, if it is a partition of a pool.
+    fn partition(&self) -> Option<u16> {
+        None
+    }
+
     /// The names of the disks that it lies on.
     fn legs(&self) -> Vec<String> {
         Vec::new()
@@ -290,6 +295,10 @@ impl Disk for LiveDisk {
 
     fn uptime_ms(&self) -> u64 {
         (self.clock)().since(self.begun) / NS_PER_MS
+    }
+
+    fn partition(&self) -> Option<u16> {
+        self.device.partition()
     }
 
     fn legs(&self) -> Vec<String> {

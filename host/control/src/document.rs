@@ -6,7 +6,8 @@ use weir_sched::{Entry, Family, SCHEDULERS, Tunable};
 
 use crate::tree::{
     Attribute, BLOCK_ATTRIBUTES, CLIENT_ATTRIBUTES, DEVICE_ATTRIBUTES, DM_ATTRIBUTES,
-    FRONT_ATTRIBUTES, GROUP_ATTRIBUTES, MAP_ATTRIBUTES, QUEUE_ATTRIBUTES, WEIR_ATTRIBUTES,
+    FRONT_ATTRIBUTES, GROUP_ATTRIBUTES, MAP_ATTRIBUTES, PARTITION_ATTRIBUTES,
+    PARTITION_WEIR_ATTRIBUTES, QUEUE_ATTRIBUTES, WEIR_ATTRIBUTES,
 };
 
 const HEAD: &str = "\
@@ -50,6 +51,8 @@ pub fn markdown() -> String {
         ),
         ("weir's own files", "block/<disk>/weir", WEIR_ATTRIBUTES),
         ("Of a mapped disk beside", "block/<disk>/weir", MAP_ATTRIBUTES),
+        ("Files of a disk in a pool", "block/<pool>/<disk>", PARTITION_ATTRIBUTES),
+        ("weir's own files of it", "block/<pool>/<disk>/weir", PARTITION_WEIR_ATTRIBUTES),
         ("dm's files of a mapped disk", "block/<disk>/dm", DM_ATTRIBUTES),
     ] {
         attributes(&mut page, title, path, table);

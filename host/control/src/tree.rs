@@ -23,7 +23,8 @@ use crate::number::text_of;
 
 pub use block::{
     ATTRIBUTES as BLOCK_ATTRIBUTES, DEVICE as DEVICE_ATTRIBUTES, DM as DM_ATTRIBUTES,
-    MAP as MAP_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES,
+    MAP as MAP_ATTRIBUTES, PARTITION as PARTITION_ATTRIBUTES,
+    PARTITION_WEIR as PARTITION_WEIR_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES,
 };
 pub use clients::{ATTRIBUTES as CLIENT_ATTRIBUTES, Connection, FRONT as FRONT_ATTRIBUTES};
 pub use entry::Attribute;
@@ -92,6 +93,8 @@ type Reload = Box<dyn Fn(&Tree) -> Result<String, Failure> + Send + Sync>;
 pub struct Tree {
     parameters: Parameters,
     disks: RwLock<Vec<Arc<Entry>>>,
+    /// Each with the name of its pool.
+    partitions: RwLock<Vec<(String, Arc<Entry>)>>,
     groups: OnceLock<Arc<Groups>>,
     fronts: RwLock<Vec<Arc<dyn Clients>>>,
     reload: OnceLock<Reload>,
@@ -113,8 +116,22 @@ impl Tree {
         let mut disks = self.disks.write().unwrap_or_else(PoisonError::into_inner);
         let name = &disk.config().name;
         assert!(disks.iter().all(|entry| entry.name() != name), "disk {name} is in the tree");
-        let number = disks.len();
+        let number = disks.len() + self.partitions().len();
         disks.push(Arc::new(Entry::new(disk, slots, number)));
+    }
+
+    /// Adds a partition to the disk `pool`, under the name in its configuration.
+    ///
+    /// # Panics
+    /// When a disk or a partition of that name is here already.
+    pub fn add_partition(&self, pool: &str, partition: Arc<dyn Disk>, slots: usize) {
+        let number = self.entries().len();
+        let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        let name = &partition.config().name;
+        let known = partitions.iter().any(|(_, entry)| entry.name() == name);
+        assert!(!known, "partition {name} is in the tree");
+        let number = number + partitions.len();
+        partitions.push((String::from(pool), Arc::new(Entry::new(partition, slots, number))));
     }
 
     /// Shows these groups under `cgroup`, with weights and caps to be written; only the first that
@@ -253,6 +270,24 @@ impl Tree {
             here = child;
         }
         Ok(here)
+    }
+
+    /// Partitions, each with the name of its pool.
+    fn partitions(&self) -> Vec<(String, Arc<Entry>)> {
+        self.partitions.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All disks, each with its partitions behind it.
+    fn with_partitions(&self) -> Vec<Arc<Entry>> {
+        let partitions = self.partitions();
+        let mut all = Vec::new();
+        for disk in self.entries() {
+            let here = partitions.iter().filter(|(pool, _)| pool == disk.name());
+            let here: Vec<Arc<Entry>> = here.map(|(_, entry)| Arc::clone(entry)).collect();
+            all.push(disk);
+            all.extend(here);
+        }
+        all
     }
 
     fn entries(&self) -> Vec<Arc<Entry>> {

@@ -101,7 +101,7 @@ fn since_start(
     reading: &Reading,
 ) -> Result<Vec<(String, Change)>, Failure> {
     let change = |(name, counters): &(String, Counters)| {
-        let text = client.read(&format!("block/{name}/weir/uptime_ms"))?;
+        let text = client.read(&format!("class/block/{name}/weir/uptime_ms"))?;
         let millis: f64 = text.trim().parse().unwrap_or(0.0);
         Ok((name.clone(), Change::between(&Counters::default(), counters, millis / 1000.0)))
     };

@@ -60,6 +60,13 @@ impl Walk<'_> {
                 let what = format!("it lies on disk {leg:?}; disks: {}", known.join(", "));
                 return Err(self.fault(place, &what));
             };
+            if let Some(pool) = &disks[below].pool {
+                let what = format!(
+                    "it lies on disk {leg:?}, which is in pool {pool:?}: a disk in a pool has no \
+                     other above it"
+                );
+                return Err(self.fault(place, &what));
+            }
             self.visit(below)?;
         }
         self.above.pop();

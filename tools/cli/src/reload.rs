@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir::{Caps, Cmdline, Device, GroupId, Groups, Limited, Target};
+use weir::{Caps, Cmdline, Device, GroupId, Groups, Identity, Limited, Target};
 use weir_access::folder;
 use weir_control::config::{self, Config};
 use weir_control::rules::Event;
@@ -78,6 +78,13 @@ pub(crate) fn cmdline(config: &Config) -> Result<Cmdline, Failure> {
 fn target(disk: &config::Disk, config: &Config, all: &Cmdline) -> Result<Target, Failure> {
     let fault = |what: String| config.fault_of_disk(&disk.name, &what).to_string();
     let mut target = Target::parse(&disk.target()).map_err(fault)?;
+    if disk.pool.is_some() {
+        if target.cmdline != Cmdline::default() {
+            return Err(fault(String::from("kernel_cmdline: its queue is the pool's")).into());
+        }
+        weir::check_partition(&target).map_err(fault)?;
+        return Ok(target);
+    }
     target.cmdline = all.clone().then(&target.cmdline);
     Ok(target)
 }
@@ -155,7 +162,10 @@ impl Reload {
         self.set_groups(config, &wanted, &mut lines);
         self.set_back_groups(config, &mut applied.groups, &mut lines);
         let new = now.keys().filter(|name| !before.contains_key(*name));
-        lines.extend(new.map(|name| format!("{RESTART}disk {name} is new")));
+        lines.extend(new.map(|name| {
+            let is_pool = config.pool.iter().any(|pool| pool.name == *name);
+            format!("{RESTART}{} {name} is new", if is_pool { "pool" } else { "disk" })
+        }));
         self.set_disks(tree, &rules, (&before, &now), &mut applied, &mut lines);
         let any = |with: &str| lines.iter().any(|line| line.starts_with(with));
         if !any(CHANGED) && !any(FAILED) {
@@ -181,6 +191,11 @@ impl Reload {
                 lines.extend(take_on(device).lines());
             }
             let started = &before[name];
+            if device.partition().is_some() {
+                // What is to be said of a queue is said of its pool's.
+                applied.disks.entry(name.clone()).or_default();
+                continue;
+            }
             let known = applied.disks.contains_key(name);
             let event = if known { Event::Change } else { Event::Add };
             let now = now.get(name).unwrap_or(started);
@@ -199,6 +214,24 @@ impl Reload {
         let gone = |disk: &&config::Disk| config.disk.iter().all(|known| known.name != disk.name);
         for disk in started.disk.iter().filter(gone) {
             restart(format!("disk {} is gone", disk.name));
+        }
+        for disk in &started.disk {
+            let now = config.disk.iter().find(|known| known.name == disk.name);
+            let target = |disk: &config::Disk| disk.pool.as_ref().map(|_| disk.target());
+            match now {
+                Some(now) if now.pool != disk.pool => {
+                    restart(format!("disk {} is in another pool, or in none", disk.name));
+                }
+                Some(now) if target(now) != target(disk) => {
+                    restart(format!("disk {} differs in its target", disk.name));
+                }
+                _ => {}
+            }
+        }
+        for pool in
+            started.pool.iter().filter(|pool| !config.pool.iter().any(|p| p.name == pool.name))
+        {
+            restart(format!("pool {} is gone", pool.name));
         }
     }
 
@@ -292,8 +325,61 @@ impl Reload {
 pub(crate) fn targets(config: &Config) -> Result<BTreeMap<String, Target>, Failure> {
     let all = cmdline(config)?;
     let target = |disk: &config::Disk| Ok((disk.name.clone(), target(disk, config, &all)?));
-    config.disk.iter().map(target).collect()
+    let mut targets: BTreeMap<_, _> =
+        config.disk.iter().map(target).collect::<Result<_, Failure>>()?;
+    check_files(config, &targets)?;
+    for pool in &config.pool {
+        targets.insert(pool.name.clone(), queue_of(pool, config, &all)?);
+    }
+    Ok(targets)
 }
+
+/// Refuses a file, or a disk of a server, that stands in a pool and elsewhere as well: each would
+/// write to it behind the back of the other.
+fn check_files(config: &Config, targets: &BTreeMap<String, Target>) -> Result<(), Failure> {
+    let identity = |disk: &config::Disk| targets[&disk.name].backing.identity();
+    for (place, disk) in config.disk.iter().enumerate() {
+        let own = identity(disk);
+        let is_same = |other: &&config::Disk| {
+            own != Identity::Own
+                && (disk.pool.is_some() || other.pool.is_some())
+                && identity(other) == own
+        };
+        if let Some(other) = config.disk[..place].iter().find(is_same) {
+            let what = format!("target={:?} is that of disk {:?} too", disk.target(), other.name);
+            return Err(config.fault_of_disk(&disk.name, &what).to_string().into());
+        }
+    }
+    Ok(())
+}
+
+/// The target that says how the queue of a pool is built; no backing of its own is opened.
+fn queue_of(pool: &config::Pool, config: &Config, all: &Cmdline) -> Result<Target, Failure> {
+    let mut text = String::from("null:4KiB");
+    if let Some(scheduler) = &pool.scheduler {
+        // As in a target string, a comma would begin the next option.
+        text.push_str(&format!(
+            ",scheduler={}",
+            scheduler.replace('\\', r"\\").replace(',', r"\,")
+        ));
+    }
+    if let Some(nr_requests) = pool.nr_requests {
+        text.push_str(&format!(",nr_requests={nr_requests}"));
+    }
+    let fault = |what: String| config.fault_of_pool(&pool.name, &what).to_string();
+    let mut target = Target::parse(&text).map_err(fault)?;
+    if let Some(depth) = pool.depth {
+        if !(1..=DEPTH_MAX).contains(&depth) {
+            return Err(fault(format!("depth={depth} is outside 1..={DEPTH_MAX}")).into());
+        }
+        target.config.depth = Some(depth);
+    }
+    target.cmdline = all.clone();
+    Ok(target)
+}
+
+/// Tags of a hard queue at most (docs/behaviour/block-layer.md, section 7.1).
+const DEPTH_MAX: u16 = 10240;
 
 /// What is to be said of a disk that takes on what has changed below it.
 #[derive(Default)]

@@ -114,7 +114,10 @@ struct Daemon {
     /// In the order in which they are opened and stopped.
     fronts: Vec<Arc<dyn Front>>,
     groups: Arc<Groups>,
+    /// Those that clients see.
     disks: Vec<Device>,
+    /// Those whose queue several disks share.
+    pools: Vec<Device>,
     tree: Arc<Tree>,
 }
 
@@ -129,7 +132,8 @@ impl Serve {
         let daemon = self.start(&stated)?;
         let (groups, disks) = (Arc::clone(&daemon.groups), daemon.disks.clone());
         let fronts = daemon.fronts.clone();
-        let reload = Reload::new(self.source(), stated, fronts, groups, disks);
+        let queues = daemon.pools.iter().cloned().chain(disks).collect();
+        let reload = Reload::new(self.source(), stated, fronts, groups, queues);
         reload.start(&rules, &daemon.tree)?;
         reload.attach(&daemon.tree);
         let tree = Arc::clone(&daemon.tree);
@@ -250,11 +254,23 @@ impl Serve {
             scsi_mod_use_blk_mq: cmdline.scsi_mod_use_blk_mq.unwrap_or(asked.scsi_mod_use_blk_mq),
             dm_mod_use_blk_mq: cmdline.dm_mod_use_blk_mq.unwrap_or(asked.dm_mod_use_blk_mq),
         }));
-        for disk in disks::open(config, &host)? {
-            let live = LiveDisk::new(disk.device.clone(), Calls, || Clock.now());
-            tree.add(Arc::new(live.mapped(disk.map)), host.reactors());
+        let opened = disks::open(config, &host)?;
+        let live = |device: &Device| LiveDisk::new(device.clone(), Calls, || Clock.now());
+        for pool in &opened.pools {
+            tree.add(Arc::new(live(&pool.device)), host.reactors());
+        }
+        for disk in opened.disks {
+            let shown = live(&disk.device).mapped(disk.map);
+            match disk.device.partition() {
+                None => tree.add(Arc::new(shown), host.reactors()),
+                Some(_) => {
+                    let pool = disk.device.whole().config().name.clone();
+                    tree.add_partition(&pool, Arc::new(shown), host.reactors());
+                }
+            }
             disks.push(disk.device);
         }
+        let pools: Vec<Device> = opened.pools.into_iter().map(|pool| pool.device).collect();
         let groups = config.groups().map_err(|e| e.to_string())?;
         // A disk that is no export has its file, whose I/O is the root's.
         disks.iter().for_each(|disk| disk.attach_groups(&groups));
@@ -272,7 +288,7 @@ impl Serve {
         let started = plans.iter().map(|plan| plan.start(&grounds));
         let fronts = started.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
         fronts.iter().for_each(|front| tree.show_front(front.clients()));
-        Ok(Daemon { host, fronts, groups, disks, tree })
+        Ok(Daemon { host, fronts, groups, disks, pools, tree })
     }
 
     /// Opens the control socket. One connection on standard input and output has one only if it was

@@ -66,7 +66,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let Device { shared, control } = &self.device;
+        let Device { shared, control, .. } = &self.device;
         control.changes.lock().tickets.retain(|ticket| *ticket != self.number);
         shared.watchers.tell();
     }

@@ -10,6 +10,7 @@ use weir_bio::{Bio, Nanos, Status};
 
 use super::Device;
 use super::freeze::{Freezing, Frozen, Ticket};
+use crate::directory::Partition;
 use crate::driver::Driver;
 use crate::error::{Error, Wait};
 use crate::shared::Path;
@@ -66,6 +67,9 @@ impl Device {
 
     /// Ends everything that comes from now on; the device is frozen.
     fn go_offline(&self) {
+        if let Some(partition) = &self.partition {
+            return self.leave_pool(partition);
+        }
         let shared = &self.shared;
         let before = shared.current.get();
         // Nothing is inside, so each submitter looks at the snapshot before its next I/O.
@@ -89,12 +93,14 @@ impl Device {
     /// Whether it was [taken offline](Device::take_offline).
     #[must_use]
     pub fn is_offline(&self) -> bool {
-        self.shared.current.get().offline
+        let is_gone = |of: &Partition| of.driver().is_none();
+        self.shared.current.get().offline || self.partition.as_deref().is_some_and(is_gone)
     }
 
     /// The driver, unless the device is offline.
     pub(crate) fn driver(&self) -> Result<Arc<dyn Driver>, Error> {
-        let driver = self.control.driver.lock().expect("the driver's lock").clone();
+        let Some(partition) = &self.partition else { return self.driver_of_pool() };
+        let driver = partition.driver().clone();
         driver.ok_or_else(|| Error::Dying(self.config().name.clone()))
     }
 }
@@ -207,11 +213,13 @@ impl Step for Closing {
                 Some(status) => return self.end(Err(status)),
             }
         }
-        self.device.forget_homes();
+        if self.device.partition.is_none() {
+            self.device.forget_homes();
+        }
         // The driver goes with the device.
         self.urged = None;
         if self.then != Then::Rests && !self.device.is_offline() {
-            if self.then == Then::EndsUnflushed {
+            if self.then == Then::EndsUnflushed && self.device.partition.is_none() {
                 self.device.control.ends_unflushed();
             }
             self.device.go_offline();

@@ -15,7 +15,7 @@ impl Device {
     /// The present values of all that a reconfiguration may change.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        self.shared.current.get().settings.clone()
+        self.seen(&self.shared.current.get())
     }
 
     /// Whether it has a write-back throttle, which may be off. A device with a round-robin spread
@@ -41,6 +41,10 @@ impl Device {
     }
 
     fn known_write_cache(&self) -> WriteCache {
+        if let Some(partition) = &self.partition {
+            let settings = &self.shared.current.get().settings;
+            return settings.write_cache_of(partition.number);
+        }
         *self.control.write_cache.lock().expect("the lock of the write cache")
     }
 
@@ -76,11 +80,13 @@ impl Device {
         let shared = &self.shared;
         let before = shared.current.get();
         let mut settings = before.settings.clone();
+        settings.limits = self.limits_to_change(self.seen(&before).limits)?;
         let write_cache = self.write_cache();
         if write_cache.volatile && write_cache != self.known_write_cache() {
             settings.limits.set_write_cache(write_cache);
         }
         change(&mut settings);
+        self.put_in_pool(&mut settings, &before.settings)?;
         settings.limits = settings.limits.validate()?;
         check_wbt(&shared.config.name, settings.wbt, shared.has_wbt)?;
         let (most, reserved) = match self.scheduler() {
@@ -113,7 +119,10 @@ impl Device {
             ..Snapshot::clone(&before)
         };
         shared.put_in_force(after);
-        *self.control.write_cache.lock().expect("the lock of the write cache") = write_cache;
+        if self.partition.is_none() {
+            let mut known = self.control.write_cache.lock().expect("the lock of the write cache");
+            *known = write_cache;
+        }
         // Behind the replacement: a hard queue installed meanwhile follows one or the other way.
         if let Path::Sq(sq) = &shared.path {
             sq.follow(&shared.current.get());

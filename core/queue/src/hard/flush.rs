@@ -11,6 +11,7 @@ use weir_bio::{Flags, Limits, Nanos, Op, RqId, Status, SubmitterId};
 use weir_ring::Claim;
 
 use super::flush_error::FlushError;
+use crate::partition::partition_start;
 use crate::request::{FlushStep, Request, RequestClaim, State};
 
 /// A pending flush waits at most so long for data steps to end (docs/behaviour/block-layer.md,
@@ -78,9 +79,11 @@ pub(crate) struct FlushMachine {
 }
 
 impl FlushMachine {
-    pub(crate) fn new(error: Arc<FlushError>) -> FlushMachine {
+    /// Of a device, or of a partition by its number.
+    pub(crate) fn new(error: Arc<FlushError>, partition: u16) -> FlushMachine {
         let mut flush = Request::free(RqId::new(SubmitterId(0xfff), u16::MAX, 0));
         flush.rq.op = Op::Flush;
+        flush.rq.sector = partition_start(partition);
         FlushMachine {
             pending: [Vec::new(), Vec::new()],
             pending_index: 0,
@@ -208,6 +211,11 @@ impl FlushMachine {
         (waiting && self.pending_index == self.running_index).then(|| self.oldest + DEFERRAL_MAX_NS)
     }
 
+    /// Whether it has neither a request nor a flush of its own under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.len() == 0 && self.flush.is_some()
+    }
+
     /// Requests in any step.
     pub(crate) fn len(&self) -> usize {
         self.pending[0].len() + self.pending[1].len() + self.in_data
@@ -249,7 +257,7 @@ mod tests {
     const NOW: Nanos = Nanos(1);
 
     fn machine() -> FlushMachine {
-        FlushMachine::new(Arc::default())
+        FlushMachine::new(Arc::default(), 0)
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::payer::Payer;
 use crate::bell::{LaneBell, Port};
 use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
+use crate::directory::Partition;
 use crate::event::{Silent, Sink, What, submitter_tells};
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{Leaving, Orphan, Path, Shared};
@@ -21,6 +22,7 @@ use crate::stats::{Streak, SubmitterStats, Tally};
 mod commands;
 mod held;
 mod keepsake;
+mod layout;
 mod parts;
 pub(crate) mod patch;
 mod plug;
@@ -30,6 +32,7 @@ mod unsent;
 use commands::Commands;
 use held::Held;
 use keepsake::Keepsake;
+use layout::view;
 use parts::SplitBio;
 use patch::Patches;
 use plug::{PLUG_MAX, Way};
@@ -48,6 +51,9 @@ pub(crate) struct Core {
     pub(crate) stats: Arc<SubmitterStats>,
     port: Arc<Port>,
     pub(crate) snapshot: Arc<Snapshot>,
+    /// Added to the sector of each bio: the start of the partition, if it is of one.
+    start: u64,
+    partition: Option<Arc<Partition>>,
     pub(crate) free: Vec<RequestClaim>,
     slots: u16,
     /// The rings were made for so many.
@@ -85,6 +91,7 @@ pub(crate) struct Attachment {
     pub(crate) shared: Arc<Shared>,
     /// The one its rings were made by.
     pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) partition: Option<Arc<Partition>>,
     pub(crate) id: SubmitterId,
     pub(crate) member: Member,
     pub(crate) stats: Arc<SubmitterStats>,
@@ -98,6 +105,7 @@ pub(crate) struct Attachment {
 impl Submitter {
     pub(crate) fn new(with: Attachment) -> Submitter {
         let Attachment { shared, snapshot, id, member, stats, port, rings, lane, .. } = with;
+        let partition = with.partition;
         Submitter {
             core: Some(Box::new(Core {
                 way: Way::of(&shared),
@@ -117,11 +125,13 @@ impl Submitter {
                 inline: with.inline,
                 slots_max: snapshot.slots,
                 touched: 0,
+                start: partition.as_ref().map_or(0, |partition| partition.start()),
                 parts: Vec::new(),
                 backlog: VecDeque::new(),
                 ended: Vec::new(),
                 turned_away: 0,
-                snapshot,
+                snapshot: view(partition.as_deref(), snapshot),
+                partition,
                 last_now: Nanos::ZERO,
                 keepsake: None,
                 patches: Box::default(),
@@ -174,12 +184,15 @@ impl Submitter {
     #[inline(always)]
     fn submit_as<const PAID: bool>(
         &mut self,
-        bio: Bio,
+        mut bio: Bio,
         now: Nanos,
         sink: impl Sink,
     ) -> Result<(), Refused> {
         // The bio stays in registers here: nothing that is not inlined may see it.
         let core = self.core();
+        // A sector beyond all numbers stays one beyond every end.
+        let sector = bio.sector;
+        bio.sector = sector.saturating_add(core.start);
         if core.way != Way::General
             && (PAID || core.payer.is_free(bio.group))
             && is_plain(&bio, &core.snapshot)
@@ -194,7 +207,7 @@ impl Submitter {
             core.plug_plain(claim, now, sink);
             return Ok(());
         }
-        core.submit_with_care(bio, PAID, now, sink)
+        core.submit_with_care((bio, sector), PAID, now, sink)
     }
 
     /// Sends on what the plug holds.
@@ -251,22 +264,26 @@ impl Orphan for Core {
     }
 
     fn leave(self: Box<Self>) -> Leaving {
-        let Core { id, stats, member, .. } = *self;
-        Leaving { id, stats, member }
+        let Core { id, stats, member, partition, .. } = *self;
+        Leaving { id, stats, member, partition }
     }
 }
 
 impl Core {
-    /// As [`Submitter::submit`], for everything.
+    /// As [`Submitter::submit`], for everything: a bio, and its sector as it came.
     #[inline(never)]
     fn submit_with_care(
         &mut self,
-        mut bio: Bio,
+        (mut bio, sector): (Bio, u64),
         paid: bool,
         now: Nanos,
         sink: impl Sink,
     ) -> Result<(), Refused> {
-        match self.try_submit(&mut bio, paid, now, sink) {
+        let submitted = self.try_submit(&mut bio, paid, now, sink);
+        if submitted.is_err() {
+            bio.sector = sector;
+        }
+        match submitted {
             Ok(()) => {
                 // Accepting a bio takes its memory: nothing is left that a drop would free.
                 debug_assert!(matches!(bio.data, Data::None), "accepted, but not its memory");
@@ -369,25 +386,6 @@ impl Core {
     fn is_fenced(&self, bio: &Bio) -> bool {
         let fences = &self.shared.fences;
         fences.any() && bio.sectors > 0 && fences.stand_in(bio.sector..bio.end())
-    }
-
-    fn refresh(&mut self) {
-        self.payer.follow(&self.shared);
-        if self.snapshot.version != self.shared.current.version() {
-            let before = std::mem::replace(&mut self.snapshot, self.shared.current.get());
-            if self.snapshot.layout != before.layout {
-                self.find_lanes();
-            }
-        }
-    }
-
-    /// There are other lanes than before. None has anything of this submitter.
-    #[cold]
-    fn find_lanes(&mut self) {
-        assert!(self.touched == 0 && self.plug.is_empty(), "a frozen device has no request");
-        self.lane = self.wanted % usize::from(self.snapshot.queues);
-        self.rings = self.shared.path.attach(self.id, &self.port, self.wanted, &self.snapshot);
-        self.slots_max = self.snapshot.slots;
     }
 
     /// A slot with the bio in it. The caller has seen that there is one.
@@ -536,6 +534,9 @@ impl Core {
             return self.count_uncounted(arrived);
         }
         self.stats.account_busy(&self.shared.stamp, now, || true);
+        if let Some(partition) = &self.partition {
+            self.stats.account_partition(&partition.stamp, now, || true);
+        }
         let (mut count, mut streak) = (0, Streak::default());
         arrived.for_each_ref(|request| {
             debug_assert_eq!(request.state, State::Complete, "a request comes back unfinished");

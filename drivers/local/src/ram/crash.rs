@@ -209,7 +209,8 @@ impl CrashQueue {
     fn record(&self, ledger: &mut Ledger, request: &Request) -> WriteId {
         let rq = request.rq();
         let live = &self.inner.live;
-        ledger.record(rq.sector..rq.end(), |sector| {
+        let first = request.offset() / SECTOR;
+        ledger.record(first..first + u64::from(rq.sectors), |sector| {
             if rq.op != Op::Write {
                 return None;
             }

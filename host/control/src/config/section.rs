@@ -19,13 +19,13 @@ pub(super) fn read<T: DeserializeOwned>(
     toml::Deserializer::parse(text)?.deserialize_map(One(name, PhantomData))
 }
 
-/// The line of the disk of this name, counted from 1.
-pub(super) fn line_of_disk(text: &str, name: &str) -> Option<usize> {
+/// The line of the table of this name among those of a `kind`, counted from 1.
+pub(super) fn line_of(kind: &str, text: &str, name: &str) -> Option<usize> {
     #[derive(Deserialize)]
     struct Named {
         name: toml::Spanned<String>,
     }
-    let disks: Vec<Named> = read(text, "disk").ok()??;
+    let disks: Vec<Named> = read(text, kind).ok()??;
     let named = disks.into_iter().find(|disk| disk.name.get_ref() == name)?;
     Some(text[..named.name.span().start].matches('\n').count() + 1)
 }

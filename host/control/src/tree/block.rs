@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use weir_queue::{QueueMode, Spread};
+use weir_queue::{QueueMode, Spread, partition_start};
 
 use super::entry::{self, Entry, MAJOR};
 use super::queue;
@@ -49,6 +49,53 @@ pub const ATTRIBUTES: &[Attribute] = &[
         entry.disk.stats().line()
     }),
 ];
+
+/// The files of `block/<pool>/<disk>`, a partition of a pool, as Linux has them of one. What is the
+/// queue's is the pool's.
+pub const PARTITION: &[Attribute] = &[
+    Attribute::tells("alignment_offset", "bytes", "0", "First aligned byte.", zero),
+    Attribute::tells("discard_alignment", "bytes", "driver", "First discardable byte.", |entry| {
+        entry.limits().discard_alignment.to_string()
+    }),
+    Attribute::tells("inflight", "requests", "0", "Reads and writes with the driver.", |entry| {
+        let [reads, writes] = entry.disk.stats().in_driver;
+        format!("{reads:8} {writes:8}")
+    }),
+    Attribute::tells("partition", "", "from 1 on", "Its number in the pool.", |entry| {
+        entry.disk.partition().unwrap_or(0).to_string()
+    }),
+    Attribute::tells("ro", "", "driver", "Whether writes are refused.", |entry| {
+        u8::from(entry.limits().read_only).to_string()
+    }),
+    Attribute::tells("size", "sectors", "driver", "Its size.", |entry| {
+        entry.limits().capacity.to_string()
+    })
+    .takes("no less than it is, whole blocks; what is below it has to be able to grow", store_size),
+    Attribute::tells("start", "sectors", "its number", "Where it begins in the pool.", |entry| {
+        entry.disk.partition().map_or(0, partition_start).to_string()
+    }),
+    Attribute::tells("stat", "", "0", "The 17 statistics fields.", |entry| {
+        entry.disk.stats().line()
+    }),
+];
+
+/// The files of `block/<pool>/<disk>/weir`.
+pub const PARTITION_WEIR: &[Attribute] = &[
+    Attribute::tells(
+        "flush_error",
+        "",
+        "none",
+        "How the first flush ended that failed: what was written before it may not be durable.",
+        flush_error,
+    ),
+    Attribute::tells("uptime_ms", "ms", "0", "How long the disk has been there.", |entry| {
+        entry.disk.uptime_ms().to_string()
+    }),
+];
+
+fn flush_error(entry: &Entry) -> String {
+    entry.disk.flush_error().map_or_else(|| "none".into(), |status| status.to_string())
+}
 
 /// The files of `block/<disk>/device` that the queue has a say in, in front of the driver's: the
 /// time of a request, and what the driver's own file of that name begins with.
@@ -117,7 +164,7 @@ pub const WEIR: &[Attribute] = &[
         "",
         "none",
         "How the first flush ended that failed: what was written before it may not be durable.",
-        |entry| entry.disk.flush_error().map_or_else(|| "none".into(), |status| status.to_string()),
+        flush_error,
     ),
     Attribute::tells("last_switch_us", "us", "0", "I/O kept out by the last switch.", |entry| {
         entry.disk.last_switch_us().to_string()

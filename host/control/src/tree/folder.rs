@@ -21,6 +21,11 @@ pub(crate) enum Folder {
     /// Disks by class, as `/sys/class` has them.
     Class,
     Disk(Arc<Entry>),
+    /// `class/block`: disks and partitions side by side, as Linux has them there.
+    ClassBlock,
+    /// A disk of a pool, and its own files of weir's.
+    Partition(Arc<Entry>),
+    PartitionWeir(Arc<Entry>),
     /// `cpu<k>` and a disk in `holders` or `slaves`: nothing stands in them.
     Empty,
     /// What a disk's driver shows of itself.
@@ -84,8 +89,19 @@ impl Folder {
                 let named = |entry: Arc<Entry>| (String::from(entry.name()), Folder::Disk(entry));
                 disks.map(named).map(|(name, folder)| (name, Child::Folder(folder))).collect()
             }
-            Folder::Class => folders([("block", Folder::Block)]),
+            Folder::Class => folders([("block", Folder::ClassBlock)]),
+            Folder::ClassBlock => {
+                let mut children = Folder::Block.children(tree);
+                children.extend(partitions(tree.partitions().iter().map(|(_, entry)| entry)));
+                children
+            }
             Folder::Disk(entry) => disk(tree, entry),
+            Folder::Partition(entry) => {
+                let mut children = attributes(entry, block::PARTITION);
+                children.extend(folders([("weir", Folder::PartitionWeir(Arc::clone(entry)))]));
+                children
+            }
+            Folder::PartitionWeir(entry) => attributes(entry, block::PARTITION_WEIR),
             Folder::Empty => Vec::new(),
             Folder::Device(entry) => device_folder(entry),
             Folder::Queue(entry) => queue_folder(entry),
@@ -244,7 +260,19 @@ fn disk(tree: &Tree, entry: &Arc<Entry>) -> Children {
         children.extend(folders([("device", Folder::Device(Arc::clone(entry)))]));
     }
     children.sort_by(|(a, _), (b, _)| a.cmp(b));
+    // Behind the files: a path is found from the front, and a disk may be called like one of them.
+    let all = tree.partitions();
+    let here = all.iter().filter(|(pool, _)| pool == name).map(|(_, entry)| entry);
+    children.extend(partitions(here));
     children
+}
+
+fn partitions<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>) -> Children {
+    let named = entries.map(|entry| {
+        let folder = Folder::Partition(Arc::clone(entry));
+        (String::from(entry.name()), Child::Folder(folder))
+    });
+    named.collect()
 }
 
 /// The driver's own files, and those that the queue has a say in.
@@ -307,7 +335,7 @@ impl File {
             File::Tunable(entry, row) => entry.disk.tunable(row.name)?,
             File::Told(text) => text.clone(),
             File::Flag(flag) => String::from(if *flag { "Y" } else { "N" }),
-            File::Diskstats => return Ok(diskstats(&tree.entries())),
+            File::Diskstats => return Ok(diskstats(&tree.with_partitions())),
             File::Group(group, attribute) => (attribute.show)(group),
             File::Front(memory, attribute) => (attribute.show)(memory),
             File::Client(here, attribute) => (attribute.show)(here),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use weir::{Device, Host, Opened, Target};
-use weir_control::config::Config;
+use weir_control::config::{Config, Pool};
 
 use crate::{Failure, order, reload};
 
@@ -20,10 +20,19 @@ const PATHS_AT_A_TIME: usize = 256;
 /// A disk that is open, or why it is not.
 type Outcome = Result<Opened, String>;
 
+/// The disks of a daemon.
+pub(crate) struct Disks {
+    /// Those that clients see, in the configuration's order.
+    pub(crate) disks: Vec<Opened>,
+    /// The queues of pools.
+    pub(crate) pools: Vec<Opened>,
+}
+
 /// Opens them: all that can be had, in the configuration's order.
-pub(crate) fn open(config: &Config, host: &Host) -> Result<Vec<Opened>, Failure> {
+pub(crate) fn open(config: &Config, host: &Host) -> Result<Disks, Failure> {
     let mut targets = reload::targets(config)?;
-    let order = order::of_opening(config, &targets)?;
+    let mut order = order::of_opening(config, &targets)?;
+    order.retain(|place| config.disk[*place].pool.is_none());
     let mut paths = open_paths(config, &targets, host.reactors());
     let mut opened: BTreeMap<usize, Opened> = BTreeMap::new();
     let mut missing: BTreeSet<String> = BTreeSet::new();
@@ -63,7 +72,40 @@ pub(crate) fn open(config: &Config, host: &Host) -> Result<Vec<Opened>, Failure>
         };
         opened.insert(place, disk);
     }
-    Ok(opened.into_values().collect())
+    let mut pools = Vec::new();
+    for pool in &config.pool {
+        let (queue, disks) = open_one_pool(pool, config, &targets, host)?;
+        pools.push(queue);
+        opened.extend(disks);
+    }
+    Ok(Disks { disks: opened.into_values().collect(), pools })
+}
+
+/// A pool, and its disks by their places in the configuration.
+fn open_one_pool(
+    pool: &Pool,
+    config: &Config,
+    targets: &BTreeMap<String, Target>,
+    host: &Host,
+) -> Result<(Opened, Vec<(usize, Opened)>), Failure> {
+    let disks = config.disk.iter().enumerate();
+    let disks: Vec<_> = disks.filter(|(_, disk)| disk.pool.as_ref() == Some(&pool.name)).collect();
+    let named: Vec<(&str, &Target)> =
+        disks.iter().map(|(_, disk)| (disk.name.as_str(), &targets[&disk.name])).collect();
+    let fault = |what: String| config.fault_of_pool(&pool.name, &what).to_string();
+    let opened = weir::open_pool(&pool.name, &targets[&pool.name], &named, host.reactors());
+    let opened = opened.map_err(|error| {
+        let what = error.to_string();
+        // The place names the pool.
+        fault(String::from(what.strip_prefix(&format!("{}: ", pool.name)).unwrap_or(&what)))
+    })?;
+    let queue = adopt(host, &pool.name, opened.pool)?;
+    let parts: Vec<(usize, Opened)> =
+        disks.iter().map(|(place, _)| *place).zip(opened.disks).collect();
+    for (_, disk) in &parts {
+        listen(&disk.device.config().name, disk);
+    }
+    Ok((queue, parts))
 }
 
 fn open_one(
@@ -82,11 +124,16 @@ fn unreached(name: &str, target: &Target, host: &Host, other: &Opened) -> Option
 }
 
 fn adopt(host: &Host, name: &str, disk: Opened) -> Outcome {
+    listen(name, &disk);
+    host.adopt(&disk.device).map_err(|error| format!("disk {name}: {error}"))?;
+    Ok(disk)
+}
+
+/// Tells the log what a disk says.
+fn listen(name: &str, disk: &Opened) {
     disk.notices.iter().for_each(|notice| tracing::info!("{notice}"));
     let told = String::from(name);
     disk.on_notice(move |notice| tracing::warn!("disk {told}: {notice}"));
-    host.adopt(&disk.device).map_err(|error| format!("disk {name}: {error}"))?;
-    Ok(disk)
 }
 
 /// Opens, side by side, the disks that others can do without: as far as it may take long.
@@ -96,7 +143,8 @@ fn open_paths(
     homes: usize,
 ) -> BTreeMap<String, Outcome> {
     let is_path = |name: &&String| {
-        let lies_on_none = targets[*name].backing.legs().is_empty();
+        let in_pool = config.disk.iter().any(|disk| disk.name == **name && disk.pool.is_some());
+        let lies_on_none = targets[*name].backing.legs().is_empty() && !in_pool;
         lies_on_none && above_without(config, targets, name, &BTreeSet::new()).is_some()
     };
     let names: Vec<&String> = config.disk.iter().map(|disk| &disk.name).filter(is_path).collect();

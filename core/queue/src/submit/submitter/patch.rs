@@ -161,7 +161,14 @@ impl super::Submitter {
 
     fn patch(&mut self, mut bio: Bio, kept: Kept, paid: bool, now: Nanos) -> Result<(), Refused> {
         assert!(bio.op == Op::Write && !bio.flags.has(Flags::PREFLUSH), "a patch is a plain write");
-        match self.core().try_patch(&mut bio, kept, paid, now) {
+        let core = self.core();
+        let sector = bio.sector;
+        bio.sector = sector.saturating_add(core.start);
+        let taken = core.try_patch(&mut bio, kept, paid, now);
+        if taken.is_err() {
+            bio.sector = sector;
+        }
+        match taken {
             Ok(()) => Ok(()),
             Err(Why::Full) => Err(Refused::Full(bio)),
             Err(Why::Frozen) => Err(Refused::Frozen(bio)),

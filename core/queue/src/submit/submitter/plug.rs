@@ -180,6 +180,10 @@ impl Core {
         let shared = &self.shared;
         if self.snapshot.iostats {
             self.stats.account_busy(&shared.stamp, now, || shared.is_busy(self.snapshot.queues));
+            if let Some(partition) = &self.partition {
+                let is_busy = || partition.gauges.in_driver() != [0, 0];
+                self.stats.account_partition(&partition.stamp, now, is_busy);
+            }
         }
         let mq = match &self.shared.path {
             Path::Mq(mq) => mq,

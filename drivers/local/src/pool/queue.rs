@@ -1,0 +1,430 @@
+//! One hard queue of a pool: a driver queue of each partition, and who of them has what.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::event::epoll;
+use weir_bio::{Nanos, Op, Status};
+use weir_queue::{
+    Batch, Cancel, Done, DriverError, DriverQueue, PartitionGauge, Request, Tag, Wake, partition_of,
+};
+
+use super::{Part, Registry};
+
+/// Driver queues without a request of this pool that are looked at in one reap: they may have an
+/// event of their own, such as a server that was lost, which stays until they have seen to it.
+const IDLE_AT_A_TIME: usize = 8;
+
+/// One hard queue.
+pub(super) struct PoolQueue {
+    registry: Arc<Registry>,
+    index: u16,
+    depth: u16,
+    generation: u64,
+    /// By number.
+    open: Vec<Option<Open>>,
+    /// Numbers of those that hold requests.
+    busy: Vec<u16>,
+    /// Numbers of those that were given something since the last commit.
+    given: Vec<u16>,
+    /// Of partitions that are gone, until they have given back the last tag.
+    leaving: Vec<Open>,
+    /// The number that is looked at next although it holds nothing.
+    next_idle: usize,
+    /// By tag, whose it is.
+    taken: Box<[Taken]>,
+    /// Answers of the pool itself.
+    own: Vec<(Tag, Status)>,
+    flushes: Vec<WholeFlush>,
+    events: Events,
+    lane: Option<Arc<dyn Wake>>,
+}
+
+/// The driver queue of a partition.
+struct Open {
+    since: u64,
+    part: Part,
+    queue: Box<dyn DriverQueue>,
+    announces: bool,
+    gauge: Arc<PartitionGauge>,
+    is_busy: bool,
+    is_given: bool,
+}
+
+/// A request that a partition's driver has.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    number: u16,
+    direction: u8,
+}
+
+/// A flush of all partitions, until each has answered.
+struct WholeFlush {
+    tag: Tag,
+    waits_for: Vec<u16>,
+    status: Status,
+    /// One could not take it, or has handed it back.
+    again: bool,
+}
+
+/// One descriptor for the events of all driver queues.
+struct Events(OwnedFd);
+
+impl Events {
+    fn new() -> io::Result<Events> {
+        Ok(Events(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    fn add(&self, event: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::add(&self.0, event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
+    }
+
+    fn remove(&self, event: BorrowedFd<'_>) {
+        // It goes with its queue in any case.
+        let _ = epoll::delete(&self.0, event);
+    }
+}
+
+impl PoolQueue {
+    pub(super) fn open(
+        registry: &Arc<Registry>,
+        index: u16,
+        depth: u16,
+    ) -> Result<PoolQueue, DriverError> {
+        let events = Events::new().map_err(|source| DriverError {
+            what: format!("an event for hard queue {index} of a pool"),
+            source: Some(source),
+        })?;
+        let mut queue = PoolQueue {
+            registry: Arc::clone(registry),
+            index,
+            depth,
+            generation: 0,
+            open: Vec::new(),
+            busy: Vec::new(),
+            given: Vec::new(),
+            leaving: Vec::new(),
+            next_idle: 0,
+            taken: vec![Taken::default(); usize::from(depth)].into(),
+            own: Vec::new(),
+            flushes: Vec::new(),
+            events,
+            lane: None,
+        };
+        match queue.follow_changes().into_iter().next() {
+            None => Ok(queue),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Opens and closes driver queues if partitions have come or gone.
+    #[inline]
+    fn follow(&mut self) {
+        if self.registry.generation.load(Ordering::Acquire) != self.generation {
+            for error in self.follow_changes() {
+                self.registry.notices.add(format!("its I/O fails: {error}"));
+            }
+        }
+    }
+
+    #[cold]
+    fn follow_changes(&mut self) -> Vec<DriverError> {
+        let registry = Arc::clone(&self.registry);
+        let parts = registry.parts();
+        self.generation = registry.generation.load(Ordering::Acquire);
+        for number in 0..self.open.len() {
+            let since = parts.get(&(number as u16)).map(|part| part.since);
+            if self.open[number].as_ref().is_some_and(|open| Some(open.since) != since) {
+                self.leaving.extend(self.open[number].take());
+                self.busy.retain(|busy| usize::from(*busy) != number);
+                self.given.retain(|given| usize::from(*given) != number);
+            }
+        }
+        let parts: Vec<(u16, Part)> = parts.iter().map(|(n, part)| (*n, part.clone())).collect();
+        let mut errors = Vec::new();
+        for (number, part) in parts {
+            let place = usize::from(number);
+            if self.open.len() <= place {
+                self.open.resize_with(place + 1, || None);
+            }
+            if self.open[place].is_none() {
+                match self.open_one(part) {
+                    Ok(open) => self.open[place] = Some(open),
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+        self.let_go();
+        errors
+    }
+
+    fn open_one(&self, part: Part) -> Result<Open, DriverError> {
+        let mut queue = part.driver.open(self.index, self.depth)?;
+        if let Some(event) = queue.event_fd() {
+            self.events.add(event).map_err(|source| DriverError {
+                what: format!("watching hard queue {} of a partition", self.index),
+                source: Some(source),
+            })?;
+        }
+        if let Some(lane) = &self.lane {
+            queue.at_home(Arc::clone(lane));
+        }
+        let (announces, gauge) = (queue.announces(), part.gauges.open());
+        let since = part.since;
+        Ok(Open { since, part, queue, announces, gauge, is_busy: false, is_given: false })
+    }
+
+    /// Closes those that are gone and hold nothing any more.
+    fn let_go(&mut self) {
+        let events = &self.events;
+        self.leaving.retain(|open| {
+            let stays = open.queue.in_flight() > 0;
+            if let Some(event) = open.queue.event_fd().filter(|_| !stays) {
+                events.remove(event);
+            }
+            stays
+        });
+    }
+
+    /// Has every driver that holds writes back flush: one request, which all of them are given.
+    #[cold]
+    fn flush_whole(&mut self, batch: &mut Batch<'_>, tag: Tag, now: Nanos) {
+        let mut flush = WholeFlush { tag, waits_for: Vec::new(), status: Status::Ok, again: false };
+        let PoolQueue { registry, open, busy, given, .. } = self;
+        for (number, part) in registry.parts().iter() {
+            let is_open = open.get(usize::from(*number)).is_some_and(Option::is_some);
+            if !is_open && part.driver.write_cache().volatile {
+                // What other hard queues have written there would be left out.
+                flush.status = Status::IoErr;
+            }
+        }
+        for (number, open) in open.iter_mut().enumerate() {
+            let Some(open) = open.as_mut().filter(|open| open.part.driver.write_cache().volatile)
+            else {
+                continue;
+            };
+            if batch.share(|part| open.queue.submit(part, now)) {
+                flush.waits_for.push(number as u16);
+                open.note(number as u16, busy, given);
+            } else {
+                flush.again = true;
+            }
+        }
+        if flush.waits_for.is_empty() && flush.again {
+            batch.refuse(Status::Resource);
+            return;
+        }
+        batch.take();
+        match flush.waits_for.is_empty() {
+            true => self.own.push((tag, flush.status)),
+            false => self.flushes.push(flush),
+        }
+    }
+
+    /// Takes the answers to whole flushes out of those that partition `number` has given.
+    #[cold]
+    fn gather_flushes(&mut self, number: u16, at: Place, done: &mut Done) {
+        for flush in &mut self.flushes {
+            if !flush.waits_for.contains(&number) {
+                continue;
+            }
+            let handed_back = done.withdraw_requeued(at.requeued, flush.tag);
+            let answer = done.withdraw(at.answers, flush.tag);
+            if answer.is_none() && !handed_back {
+                continue;
+            }
+            flush.waits_for.retain(|waits_for| *waits_for != number);
+            flush.again |= handed_back;
+            if let Some(status) = answer.filter(|_| flush.status.is_ok()) {
+                flush.status = status;
+            }
+        }
+    }
+
+    /// Answers the whole flushes that all have answered.
+    #[cold]
+    fn end_flushes(&mut self, done: &mut Done) {
+        self.flushes.retain(|flush| {
+            if !flush.waits_for.is_empty() {
+                return true;
+            }
+            match flush.status {
+                Status::Ok if flush.again => done.push_requeue(flush.tag, AGAIN_NS, Vec::new()),
+                status => done.push(flush.tag, status),
+            }
+            false
+        });
+    }
+
+    /// Reaps one driver queue; whether it holds anything after that.
+    #[inline]
+    fn reap_one(&mut self, number: u16, now: Nanos, done: &mut Done) -> bool {
+        let at = Place { answers: done.len(), requeued: done.requeued() };
+        let Some(open) = &mut self.open[usize::from(number)] else { return false };
+        open.queue.reap(now, done);
+        if !self.flushes.is_empty() {
+            self.gather_flushes(number, at, done);
+        }
+        let Some(open) = &mut self.open[usize::from(number)] else { return false };
+        for tag in done.answered_since(at.answers) {
+            open.gauge.end(usize::from(self.taken[usize::from(tag.0)].direction));
+        }
+        for tag in done.requeued_since(at.requeued) {
+            open.gauge.end(usize::from(self.taken[usize::from(tag.0)].direction));
+        }
+        open.is_busy = open.queue.in_flight() > 0;
+        open.is_busy
+    }
+}
+
+/// How long a flush waits that a driver could not take, ns.
+const AGAIN_NS: u64 = 3_000_000;
+
+/// Where what one driver queue has answered begins.
+#[derive(Clone, Copy)]
+struct Place {
+    answers: usize,
+    requeued: usize,
+}
+
+impl Open {
+    /// It was given something.
+    #[inline]
+    fn note(&mut self, number: u16, busy: &mut Vec<u16>, given: &mut Vec<u16>) {
+        if !std::mem::replace(&mut self.is_busy, true) {
+            busy.push(number);
+        }
+        if !std::mem::replace(&mut self.is_given, true) {
+            given.push(number);
+        }
+    }
+}
+
+impl DriverQueue for PoolQueue {
+    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
+        self.follow();
+        while let Some((tag, request)) = batch.peek() {
+            let number = partition_of(request.rq().sector);
+            if number == 0 && request.op() == Op::Flush {
+                self.flush_whole(batch, tag, now);
+                continue;
+            }
+            let PoolQueue { open, busy, given, taken, .. } = self;
+            let Some(Some(open)) = open.get_mut(usize::from(number)) else {
+                // Its queue could not be opened.
+                batch.take();
+                self.own.push((tag, Status::IoErr));
+                continue;
+            };
+            let each = |tag: Tag, request: &Request| {
+                let direction = u8::from(request.op() != Op::Read);
+                taken[usize::from(tag.0)] = Taken { number, direction };
+            };
+            let queue = &mut open.queue;
+            let offered = batch.offer_partition(each, |part| queue.submit(part, now));
+            for tag in offered {
+                open.gauge.issue(usize::from(taken[usize::from(tag.0)].direction));
+            }
+            open.note(number, busy, given);
+        }
+    }
+
+    fn commit(&mut self, now: Nanos) {
+        let PoolQueue { open, given, .. } = self;
+        for number in given.drain(..) {
+            if let Some(open) = &mut open[usize::from(number)] {
+                open.is_given = false;
+                open.queue.commit(now);
+            }
+        }
+    }
+
+    fn at_home(&mut self, lane: Arc<dyn Wake>) {
+        for open in self.open.iter_mut().flatten() {
+            open.queue.at_home(Arc::clone(&lane));
+        }
+        self.lane = Some(lane);
+    }
+
+    fn announces(&self) -> bool {
+        true
+    }
+
+    fn reap(&mut self, now: Nanos, done: &mut Done) {
+        self.follow();
+        let mut place = 0;
+        while let Some(number) = self.busy.get(place).copied() {
+            match self.reap_one(number, now, done) {
+                true => place += 1,
+                false => _ = self.busy.swap_remove(place),
+            }
+        }
+        // One that holds nothing is looked at in turn.
+        for _ in 0..self.open.len().min(IDLE_AT_A_TIME) {
+            self.next_idle = (self.next_idle + 1) % self.open.len();
+            let idle = self.open[self.next_idle].as_mut();
+            if let Some(open) = idle.filter(|open| open.announces && !open.is_busy) {
+                open.queue.reap(now, done);
+            }
+        }
+        for open in &mut self.leaving {
+            open.queue.reap(now, done);
+        }
+        if !self.leaving.is_empty() {
+            self.let_go();
+        }
+        if !self.flushes.is_empty() {
+            self.end_flushes(done);
+        }
+        self.own.drain(..).for_each(|(tag, status)| done.push(tag, status));
+    }
+
+    fn cancel(&mut self, tag: Tag) -> Cancel {
+        if self.flushes.iter().any(|flush| flush.tag == tag) {
+            // The others have it as well: it ends when the last has answered.
+            return Cancel::Pending;
+        }
+        let Taken { number, direction } = self.taken[usize::from(tag.0)];
+        let Some(Some(open)) = self.open.get_mut(usize::from(number)) else {
+            return Cancel::Pending;
+        };
+        let cancelled = open.queue.cancel(tag);
+        if cancelled == Cancel::Done {
+            open.gauge.end(usize::from(direction));
+        }
+        cancelled
+    }
+
+    fn outage_until(&self) -> Option<Nanos> {
+        self.busy().filter_map(|open| open.queue.outage_until()).max()
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        if !self.own.is_empty() {
+            return Some(Nanos::ZERO);
+        }
+        let of = |open: &Open| match open.queue.wake_at() {
+            None if !open.announces => Some(Nanos::ZERO),
+            at => at,
+        };
+        self.busy().filter_map(of).min()
+    }
+
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.events.0.as_fd())
+    }
+
+    fn in_flight(&self) -> usize {
+        let of = |open: &Open| open.queue.in_flight();
+        self.own.len() + self.busy().chain(&self.leaving).map(of).sum::<usize>()
+    }
+}
+
+impl PoolQueue {
+    /// Those that hold requests.
+    fn busy(&self) -> impl Iterator<Item = &Open> {
+        self.busy.iter().filter_map(|number| self.open[usize::from(*number)].as_ref())
+    }
+}
