@@ -1,10 +1,10 @@
 //! The lanes of a device as submitters and other lanes reach them: marks that something waits, and
 //! the bells of their homes. Lanes at work are in `mq/` and `sq.rs`.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use weir_ring::sync::{Alone, Ordering, fence};
-use weir_ring::{Counter, Pending, Roster, SharedCounter};
+use weir_ring::{Counter, Latest, Pending, Roster, SharedCounter};
 
 use crate::bell::{Bell, LaneBell};
 use crate::error::{Error, invalid};
@@ -41,7 +41,7 @@ pub(crate) struct LaneMarks {
     pub(crate) pending: Pending,
     /// The submitters whose rings the lane is to look at.
     pub(crate) feeders: Roster,
-    pub(crate) bell: OnceLock<LaneBell>,
+    pub(crate) bell: Latest<LaneBell>,
     /// Requests that the dispatcher ever sent the lane, and how many more the lane can take, or
     /// [`TAKES_NONE`]. Written by the lane's home.
     pub(crate) credit: Alone<Counter>,
@@ -131,7 +131,7 @@ impl Default for LaneMarks {
         LaneMarks {
             pending: Pending::new(2),
             feeders: Roster::new(FEEDERS),
-            bell: OnceLock::new(),
+            bell: Latest::default(),
             credit: Alone(Counter::new(TAKES_NONE)),
             needs: Counter::default(),
         }
@@ -139,22 +139,25 @@ impl Default for LaneMarks {
 }
 
 impl LaneMarks {
-    /// Lane `index` of this device has its home at this bell. A lane opened again keeps its first
-    /// bell: homes are for life.
+    /// Lane `index` of this device has its home at this bell from now on. The caller turns the lane
+    /// before it sleeps, so that a mark whose maker saw the bell of before is seen.
+    ///
+    /// A home with a roster is the lane's for life: its place there stays taken. A home without one
+    /// that turns the lane meanwhile hears of it by no bell.
     ///
     /// # Errors
-    /// The home has no place left; or it keeps a roster, and another bell is the lane's, so that it
-    /// would never be told to turn the lane.
+    /// The home has no place left; or it keeps a roster, and the lane had another home before.
     pub(crate) fn set_home(&self, name: &str, index: usize, bell: &Arc<Bell>) -> Result<(), Error> {
-        if self.bell.get().is_none() {
-            let home = LaneBell::new(bell)?;
-            self.bell.get_or_init(|| home);
-        }
-        let is_own = self.bell.get().is_some_and(|home| Arc::ptr_eq(&home.bell, bell));
-        if bell.roster().is_some() && !is_own {
-            return invalid(format!("hard queue {index} of {name} has another home for life"));
-        }
-        Ok(())
+        let is_it = |home: &LaneBell| Arc::ptr_eq(&home.bell, bell);
+        let stays = match self.bell.get() {
+            Some(home) if is_it(home) => true,
+            Some(_) if bell.roster().is_some() => {
+                return invalid(format!("hard queue {index} of {name} has another home for life"));
+            }
+            Some(home) => home.bell.roster().is_some(),
+            None => false,
+        };
+        if stays { Ok(()) } else { self.bell.set(is_it, || LaneBell::new(bell)) }
     }
 
     /// Whether its home looks at its lanes before it sleeps.

@@ -3,13 +3,24 @@
 //! event.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_bio::{Bio, Buf, Data, Limits, Nanos, Op, Status};
 use weir_laws::device::{Plan, Shape, Sim};
 use weir_laws::tokens::{REST_NS, one, two_that_rest};
 use weir_queue::driver::Affinity;
-use weir_queue::{Bell, Config, Device, Home, Lane, Submitter};
+use weir_queue::{Bell, Config, Device, Home, Lane, QueueMode, Submitter};
 use weir_sched::Make;
+
+/// Counts how often a thread is woken.
+#[derive(Clone, Default)]
+struct Woken(Arc<AtomicUsize>);
+
+impl weir_ring::Wake for Woken {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 struct NoWake;
 
@@ -300,4 +311,45 @@ fn a_lane_that_opens_again_asks_for_what_it_was_not_given_while_paused() {
     rig.open(0);
     rig.run();
     assert_eq!(rig.ended(0), 1);
+}
+
+#[test]
+fn a_lane_that_another_home_opens_wakes_that_one_and_no_other() {
+    for (mode, scheduler) in
+        [(QueueMode::Mq, "none"), (QueueMode::Mq, "mq-deadline"), (QueueMode::Sq, "noop")]
+    {
+        let limits = Limits { capacity: 1 << 20, ..Limits::default() };
+        let (shared_tags, home, announced, seed) = (false, Affinity::Any, true, 1);
+        let plan = Plan::default();
+        let sim = Sim::new(Shape { limits, depth: 8, shared_tags, home, announced, plan, seed });
+        let scheduler = Some(String::from(scheduler));
+        let queues = if mode == QueueMode::Mq { 2 } else { 1 };
+        let config = Config { queues, mode, scheduler, timeout_ns: 0, ..Config::default() };
+        let device = Device::new(config, Arc::clone(&sim) as Arc<_>).expect("a device");
+        let now = Nanos::from_ms(1);
+        // A thread that goes to sleep with the lane at home, is told of a read, and goes.
+        let told = |bell: &Arc<Bell>| {
+            let mut home = Home::new(Arc::clone(bell));
+            home.open(&device, 0).expect("a lane");
+            home.turn(now);
+            assert!(home.before_sleep(now, || false));
+            let elsewhere = Bell::new(Box::new(NoWake), 1);
+            let mut submitter = device.submitter(&elsewhere, 0, 0).expect("a submitter");
+            submitter.submit(Bio::read(0, Buf::zeroed(4096)), now).expect("room");
+            submitter.flush_plug(now);
+            home.awake();
+            let mut now = now;
+            while submitter.complete(now, |_| {}) == 0 {
+                home.turn(now);
+                now = sim.event_at(0).map_or(now, |at| at.max(now));
+            }
+        };
+        let threads: [Woken; 3] = Default::default();
+        let bells = threads.each_ref().map(|woken| Bell::new(Box::new(woken.clone()), 1));
+        bells.iter().for_each(told);
+        // One that comes back.
+        told(&bells[1]);
+        let woken = threads.map(|thread| thread.0.load(Ordering::Relaxed));
+        assert_eq!(woken, [1, 2, 1], "{mode:?}");
+    }
 }
