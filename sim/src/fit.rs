@@ -32,7 +32,8 @@ pub struct Model {
     pub rotational: bool,
     /// What work costs on the host that it was measured on, if that was measured.
     pub host: Option<Profile>,
-    /// How the model compares with the part that was held back.
+    /// How a model of the rest compares with the part that was held back: this one, or one like it
+    /// where this one is of all that was measured.
     pub held_back: Vec<Held>,
     /// How it compares with jobs of which it knows nothing.
     pub predicted: Vec<Predicted>,

@@ -146,9 +146,18 @@ impl AtDepth {
     fn iops(&self) -> f64 {
         self.ios as f64 * 1e9 / self.wall_ns.max(1) as f64
     }
+
+    /// Whether its thread never slept, so that no time is left for the disk to take by itself.
+    fn is_at_work(&self) -> bool {
+        self.cpu_ns as f64 >= self.wall_ns as f64 * AT_WORK
+    }
 }
 
-fn by_depth(of: &[Ran]) -> BTreeMap<Under, AtDepth> {
+/// The CPU time of a thread that never sleeps, as a share of the time that passes: the rest is for
+/// what else the machine does.
+const AT_WORK: f64 = 0.97;
+
+fn by_depth<'a>(of: impl IntoIterator<Item = &'a Ran>) -> BTreeMap<Under, AtDepth> {
     let mut all: BTreeMap<Under, AtDepth> = BTreeMap::new();
     for Ran { scheduler, depth, wall_ns, cpu_ns, row } in of {
         let at = all.entry((scheduler.clone(), *depth)).or_default();
@@ -161,22 +170,24 @@ fn by_depth(of: &[Ran]) -> BTreeMap<Under, AtDepth> {
     all
 }
 
-/// Fits a model to jobs, compares it with those that are held back, and predicts those under other
-/// schedulers or at other depths.
+/// Fits a model to jobs, of which the second part is held back from a first fit that is compared
+/// with it. The model is of both parts, and is what jobs under other schedulers or at other depths
+/// are predicted by.
 ///
 /// # Errors
 /// Too few I/Os of a job, no job at all, or nothing that is held back.
 pub fn fit(
-    fitted: &[Ran],
+    first: &[Ran],
     held: &[Ran],
     predicted: &[Ran],
     setting: &Setting,
 ) -> Result<Model, FitError> {
-    let [fitted, held, predicted] = [fitted, held, predicted].map(by_depth);
-    if fitted.is_empty() || held.is_empty() {
+    let all = by_depth(first.iter().chain(held));
+    let [first, held, predicted] = [first, held, predicted].map(by_depth);
+    if first.is_empty() || held.is_empty() {
         return Err(FitError(String::from("there is no job to fit to, or none that is held back")));
     }
-    for (part, of) in [("fitted to", &fitted), ("held back", &held), ("predicted", &predicted)] {
+    for (part, of) in [("fitted to", &first), ("held back", &held), ("predicted", &predicted)] {
         if let Some(((_, depth), at)) = of.iter().find(|(_, at)| at.ios < LEAST as u64) {
             let what = format!(
                 "too few I/Os: {} with a depth of {depth} in the part that is {part}, and {LEAST} \
@@ -186,41 +197,66 @@ pub fn fit(
             return Err(FitError(what));
         }
     }
-    let mut price = first_price(&fitted);
-    let levels = fitted.iter().map(|((_, depth), at)| Level {
-        in_flight: u32::from(*depth),
-        read: shares::of_times(&at.device),
-        write: Vec::new(),
-    });
-    let mut disk = Measured {
-        of_size: setting.block,
-        least_size: setting.block,
-        most_size: setting.block,
-        read_bandwidth: 0,
-        write_bandwidth: 0,
-        read_percent: [100, 100],
-        access: Access::Random,
-        jump: 0,
-        at: levels.collect(),
-    };
-    for _ in 0..ROUNDS {
-        let simulated = simulate_all(&fitted, &disk, price, setting)?;
-        for ((at, ours), level) in fitted.values().zip(&simulated).zip(&mut disk.at) {
-            let [wanted, got] = [&at.total, &ours.all.total].map(shares::of_times);
-            level.read = shares::moved(&level.read, &wanted, &got);
-        }
-        price = next_price(price, &fitted, &simulated);
-    }
-    let beside = |measured: &BTreeMap<Under, AtDepth>| -> Result<Vec<Predicted>, FitError> {
-        let simulated = simulate_all(measured, &disk, price, setting)?;
-        let pairs = measured.iter().zip(&simulated);
-        Ok(pairs.map(|((under, theirs), ours)| side_by_side(under, theirs, ours)).collect())
-    };
-    let held_back = beside(&held)?.into_iter().map(|one| one.held).collect();
-    let predicted = beside(&predicted)?;
-    let host = Some(profile(price, setting));
+    let held_back = Fitted::to(&first, setting)?.beside(&held, setting)?;
+    let held_back = held_back.into_iter().map(|one| one.held).collect();
+    let fitted = Fitted::to(&all, setting)?;
+    let predicted = fitted.beside(&predicted, setting)?;
+    let host = Some(profile(fitted.price, setting));
     let Setting { size, tags: depth, rotational, .. } = *setting;
-    Ok(Model { disk, size, depth, rotational, host, held_back, predicted })
+    Ok(Model { disk: fitted.disk, size, depth, rotational, host, held_back, predicted })
+}
+
+/// Times of a disk and prices by which jobs come out as they were measured.
+struct Fitted {
+    disk: Measured,
+    price: Price,
+}
+
+impl Fitted {
+    fn to(jobs: &BTreeMap<Under, AtDepth>, setting: &Setting) -> Result<Fitted, FitError> {
+        let mut price = first_price(jobs);
+        let mut disk = Measured {
+            of_size: setting.block,
+            least_size: setting.block,
+            most_size: setting.block,
+            read_bandwidth: 0,
+            write_bandwidth: 0,
+            read_percent: [100, 100],
+            access: Access::Random,
+            jump: 0,
+            at: jobs.iter().map(|((_, depth), at)| first_level(*depth, at)).collect(),
+        };
+        for _ in 0..ROUNDS {
+            let simulated = simulate_all(jobs, &disk, price, setting)?;
+            for ((at, ours), level) in jobs.values().zip(&simulated).zip(&mut disk.at) {
+                // All of its time is the processor's: prices alone are to make it up.
+                if !at.is_at_work() {
+                    let [wanted, got] = [&at.total, &ours.all.total].map(shares::of_times);
+                    level.read = shares::moved(&level.read, &wanted, &got);
+                }
+            }
+            price = next_price(price, jobs, &simulated);
+        }
+        Ok(Fitted { disk, price })
+    }
+
+    fn beside(
+        &self,
+        jobs: &BTreeMap<Under, AtDepth>,
+        setting: &Setting,
+    ) -> Result<Vec<Predicted>, FitError> {
+        let simulated = simulate_all(jobs, &self.disk, self.price, setting)?;
+        let pairs = jobs.iter().zip(&simulated);
+        Ok(pairs.map(|((under, theirs), ours)| side_by_side(under, theirs, ours)).collect())
+    }
+}
+
+fn first_level(depth: u16, at: &AtDepth) -> Level {
+    let mut read = shares::of_times(&at.device);
+    if at.is_at_work() {
+        read.fill(0);
+    }
+    Level { in_flight: u32::from(depth), read, write: Vec::new() }
 }
 
 fn side_by_side((scheduler, depth): &Under, theirs: &AtDepth, ours: &Figures) -> Predicted {
@@ -246,22 +282,31 @@ fn first_price(of: &BTreeMap<Under, AtDepth>) -> Price {
     Price { each, burst: (costs[0] - each).max(0.1 * each) }
 }
 
-/// The prices with which the first and the last job would have cost what they did, had they gone
-/// together as they did in the simulation.
-fn next_price(of: Price, fitted: &BTreeMap<Under, AtDepth>, simulated: &[Figures]) -> Price {
-    let wanted: Vec<f64> = fitted.values().map(AtDepth::cpu).collect();
+/// The prices with which the jobs would have cost what they did, had they gone together as they
+/// did in the simulation: of all prices those whose errors, each as a share of what was measured,
+/// have the least sum of squares.
+fn next_price(of: Price, jobs: &BTreeMap<Under, AtDepth>, simulated: &[Figures]) -> Price {
+    let wanted: Vec<f64> = jobs.values().map(AtDepth::cpu).collect();
     let got: Vec<f64> = simulated.iter().map(cpu).collect();
     // How many bursts an I/O has.
-    let [first, last] =
-        [got[0], got[got.len() - 1]].map(|cpu| ((cpu - of.each) / of.burst.max(1.0)).max(0.0));
-    let [dear, cheap] = [wanted[0], wanted[wanted.len() - 1]];
-    if (first - last).abs() < 0.05 {
-        let by = (dear + cheap) / (got[0] + got[got.len() - 1]).max(1.0);
+    let bursts = got.iter().map(|cpu| ((cpu - of.each) / of.burst.max(1.0)).max(0.0));
+    // Of a share's error, each / wanted + bursts * burst / wanted - 1, the two factors.
+    let factors: Vec<(f64, f64)> =
+        bursts.zip(&wanted).map(|(bursts, wanted)| (1.0 / wanted, bursts / wanted)).collect();
+    let sum = |part: fn(&(f64, f64)) -> f64| factors.iter().map(part).sum::<f64>();
+    let [ee, eb, bb] = [sum(|(e, _)| e * e), sum(|(e, b)| e * b), sum(|(_, b)| b * b)];
+    let [e, b] = [sum(|(e, _)| *e), sum(|(_, b)| *b)];
+    let apart = ee * bb - eb * eb;
+    // Jobs that go together alike do not tell the two prices apart.
+    if apart < 0.001 * ee * bb {
+        let by = wanted.iter().sum::<f64>() / got.iter().sum::<f64>().max(1.0);
         return Price { each: of.each * by, burst: of.burst * by };
     }
-    let burst = ((dear - cheap) / (first - last)).max(0.0);
-    let each = (cheap - burst * last).max(0.05 * cheap);
-    Price { each, burst: burst.min(dear) }
+    let most = wanted.iter().copied().fold(0.0, f64::max);
+    let least = wanted.iter().copied().fold(most, f64::min);
+    let each = ((e * bb - b * eb) / apart).max(0.05 * least);
+    let burst = ((b * ee - e * eb) / apart).clamp(0.0, most);
+    Price { each, burst }
 }
 
 /// The CPU time of an I/O, ns.

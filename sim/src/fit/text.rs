@@ -31,9 +31,9 @@ impl Model {
         )?;
         writeln!(
             text,
-            "# of [measured] was not seen, and is not simulated. On what was held back"
+            "# of [measured] was not seen, and is not simulated. A model of the part that was"
         )?;
-        writeln!(text, "# the model is off by, in percent of what was measured:")?;
+        writeln!(text, "# not held back is off by, on that which was, in percent of it:")?;
         for Held { in_flight, op, commands, rate, p50_us, p99_us } in &self.held_back {
             let [rate, p50, p99] = [rate, p50_us, p99_us].map(|pair| pair.error_pct());
             writeln!(

@@ -66,7 +66,56 @@ fn jobs_on_a_known_disk_and_host_come_out_as_they_were() {
         // 800 alone and 30 with 33: 794 once, and 6 for each.
         let bfq = &host.scheduler["bfq"];
         assert_eq!((bfq.own, bfq.turn), (5, 794));
+        // In memory no time is left for a disk; one that takes its time has all of it.
+        let times = model.disk.at.iter().flat_map(|level| &level.read);
+        assert!(times.clone().all(|time| (*time > 0) == (ns > 0)), "{:?}", model.disk);
     }
+}
+
+#[test]
+fn the_model_is_of_all_rounds_and_what_is_held_back_is_held_against_the_others() {
+    let [fast, slow] = [60_000, 120_000].map(|ns| ran(&known(ns), "none", &[1, 8], &setting()));
+    let model = fit(&fast, &slow, &[&fast[..], &slow].concat(), &setting()).expect("a model");
+    for Held { in_flight, p50_us, .. } in &model.held_back {
+        assert!(p50_us.error_pct() < -30.0, "{in_flight}: {p50_us:?} of the fast half");
+    }
+    for Predicted { held, .. } in &model.predicted {
+        let off = held.rate.error_pct();
+        assert!(off.abs() < 4.0, "{off:.1} %: {held:?}");
+    }
+}
+
+#[test]
+fn prices_are_those_that_miss_all_depths_least_and_not_two_of_them() {
+    let of = Price { each: 100.0, burst: 100.0 };
+    // One, an eighth and a 64th of a burst for each I/O.
+    let bursts = [1.0, 1.0 / 8.0, 1.0 / 64.0];
+    let figures = bursts.map(|share: f64| {
+        let mut figures = Figures { ios: 1_000_000, ..Figures::default() };
+        figures.time.user = ((of.each + of.burst * share) * 1e6) as u64;
+        figures
+    });
+    let cost = |price: Price, share: f64| price.each + price.burst * share;
+    let next = |factors: [f64; 3]| {
+        let mut jobs = BTreeMap::new();
+        for ((depth, share), factor) in [1, 8, 64].into_iter().zip(bursts).zip(factors) {
+            let cpu_ns = (cost(PRICE, share) * factor * 1e6) as u64;
+            let at = AtDepth { ios: 1_000_000, cpu_ns, ..AtDepth::default() };
+            jobs.insert((String::from("none"), depth), at);
+        }
+        next_price(of, &jobs, &figures)
+    };
+    let exact = next([1.0; 3]);
+    assert!((exact.each - 900.0).abs() < 1.0 && (exact.burst - 3000.0).abs() < 1.0, "{exact:?}");
+    // The middle one cost a fifth more: all three are missed by some, and none by a fifth.
+    let spread = next([1.0, 1.2, 1.0]);
+    let errors: Vec<f64> = bursts
+        .into_iter()
+        .zip([1.0, 1.2, 1.0])
+        .map(|(share, factor)| cost(spread, share) / cost(PRICE, share) / factor - 1.0)
+        .collect();
+    assert!(errors.iter().all(|error| error.abs() < 0.15), "{errors:?}");
+    assert!(errors[1] < -0.05 && errors[2] > 0.02, "{errors:?}");
 }
 
 fn is_near(held: &Held, bound: f64) {

@@ -15,7 +15,7 @@ use crate::output::{print, print_line};
 use crate::{Failure, log};
 
 /// Fits a model of a disk to a recording of it, or to jobs that it runs on a target, and says how
-/// far off the model is on a part that was held back.
+/// far off a model of one part is on another that was held back from it.
 ///
 /// The model is a file for weir sim run, and for the target model:FILE.toml. It holds what it was
 /// fitted to: commands at once, sizes, directions. A simulation that goes beyond is refused.
@@ -23,8 +23,8 @@ use crate::{Failure, log};
 /// From a recording (weir record) come the times of the disk: fitted to and held back are
 /// stretches of time in turn. With --target they come from random reads at some depths without a
 /// scheduler, and with them what an I/O costs the processor here, and what each scheduler adds on a
-/// null device; fitted to and held back are rounds in turn. --predict measures jobs under
-/// schedulers that it is not fitted to beside them.
+/// null device; fitted to and held back are rounds in turn, and the model that is written is of all
+/// of them. --predict measures jobs under schedulers that it is not fitted to beside them.
 ///
 /// Example: weir sim fit --target ram:64MiB --rounds 2 --runtime 50ms -o disk.toml
 /// Example: weir sim run disk.toml --set queue.scheduler=none,bfq --set process.job.depth=1,8,32
