@@ -136,3 +136,34 @@ fn a_disk_whose_rings_cannot_be_made_is_served_by_threads() {
         leave_out("the kernel does not count the memory of rings");
     }
 }
+
+/// A command of a user who may have so many tasks, threads among them.
+fn of_few_tasks(tasks: u32, program: &str) -> Command {
+    let mut command = mortal("setpriv");
+    command.args(["--reuid", "64321", "--clear-groups", "--", "prlimit"]);
+    command.arg(format!("--nproc={tasks}:{tasks}")).arg("--").arg(program);
+    command
+}
+
+#[test]
+fn a_bench_that_cannot_start_its_threads_says_which_and_ends() {
+    if !rustix::process::geteuid().is_root() {
+        return leave_out("only root may become a user whose tasks are counted");
+    }
+    let is_started = of_few_tasks(64, WEIR).arg("--version").output();
+    if !is_started.is_ok_and(|output| output.status.success()) {
+        return leave_out(&format!("another user cannot start {WEIR}"));
+    }
+    let why = (1..16).find_map(|tasks| {
+        let mut command = of_few_tasks(tasks, WEIR);
+        command.args(["bench", "--target", "null:1MiB", "--rw", "randread", "--numjobs", "2"]);
+        let output = command.args(["--runtime", "20ms", "--ramp-time", "0"]).output();
+        let output = output.expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        // With fewer tasks it is another thread that cannot be started.
+        said.contains("cannot be started: ").then_some((output.status.code(), said))
+    });
+    let (code, said) = why.expect("a number of tasks that lets some threads start and not all");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("thread 1 of ") || said.contains("thread 2 of "), "{said}");
+}

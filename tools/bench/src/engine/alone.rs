@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weir::Clock;
@@ -41,7 +41,6 @@ pub fn alone(job: &Job, ground: Ground, runtime: Duration) -> Result<Alone, Stri
         below: &[],
         threads: 1,
         window: OnceLock::new(),
-        start: Barrier::new(1),
         stop: AtomicBool::new(false),
         abandon: AtomicBool::new(false),
         busy: AtomicUsize::new(1),

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weir::{Clock, Device, Stats};
@@ -201,7 +201,6 @@ pub fn run(options: &Options<'_>) -> Result<Measured, String> {
         below: options.below,
         threads,
         window: OnceLock::new(),
-        start: Barrier::new(threads + 1),
         stop: AtomicBool::new(false),
         abandon: AtomicBool::new(false),
         busy: AtomicUsize::new(threads),
@@ -216,21 +215,26 @@ pub fn run(options: &Options<'_>) -> Result<Measured, String> {
     plans.into_iter().enumerate().for_each(|(n, plan)| dealt[n % threads].push(plan));
     let (sender, receiver) = channel();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = dealt
-            .into_iter()
-            .enumerate()
-            .map(|(index, plans)| {
-                let (shared, sender) = (&shared, sender.clone());
-                scope.spawn(move || {
-                    // It tells them apart in lists of threads; without it nothing is lost.
-                    let _ = rustix::thread::set_name(THREAD);
-                    worker::thread(shared, index, plans, &sender)
-                })
-            })
-            .collect();
+        let mut started = Vec::new();
+        for (index, plans) in dealt.into_iter().enumerate() {
+            let (shared, of_thread) = (&shared, sender.clone());
+            let thread = move || {
+                // It tells them apart in lists of threads; without it nothing is lost.
+                let _ = rustix::thread::set_name(THREAD);
+                worker::thread(shared, index, plans, &of_thread)
+            };
+            match std::thread::Builder::new().spawn_scoped(scope, thread) {
+                Ok(thread) => started.push(thread),
+                Err(why) => {
+                    let nth = index + 1;
+                    let why = format!("thread {nth} of {threads} cannot be started: {why}");
+                    let _ = sender.send(News::Ready(Err(why)));
+                }
+            }
+        }
         drop(sender);
         let watched = Watch { options, shared: &shared, news: &receiver, limit_ns }.watch();
-        let left = threads.into_iter().filter_map(|t| t.join().expect("a bench thread"));
+        let left = started.into_iter().filter_map(|t| t.join().expect("a bench thread"));
         let left: Vec<Left> = left.collect();
         watched.map(|watched| sum_up(options, groups, watched, &left))
     })
@@ -422,14 +426,13 @@ impl Watch<'_> {
             None => Ok(()),
         });
         if let Err(why) = begun {
-            self.shared.start.wait();
+            let _ = self.shared.window.set(None);
             return Err(why);
         }
         let (ramp, mut before) = (self.options.ramp.as_nanos() as u64, Ticks::now());
         let from = Clock.now() + ramp;
         let window = Window { from, until: self.limit_ns.map(|limit| from + limit) };
-        let _ = self.shared.window.set(window);
-        self.shared.start.wait();
+        let _ = self.shared.window.set(Some(window));
         let mut heard = Heard::default();
         if ramp > EARLY_NS {
             self.until(from, Some(Nanos(from.0 - EARLY_NS)), &mut heard);

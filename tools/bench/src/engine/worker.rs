@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir::{Bell, Clock, Device, QueueMode, Submitter};
@@ -49,9 +49,8 @@ pub(crate) struct Shared<'a> {
     /// Devices that no client uses but others lie on, each after those that it lies on itself.
     pub(crate) below: &'a [Device],
     pub(crate) threads: usize,
-    /// Set before the start; if it is not, there is none.
-    pub(crate) window: OnceLock<Window>,
-    pub(crate) start: Barrier,
+    /// All threads wait for it; `None`: the run does not begin.
+    pub(crate) window: OnceLock<Option<Window>>,
     /// Nothing new is begun.
     pub(crate) stop: AtomicBool,
     /// Nor is what was written read back.
@@ -106,16 +105,15 @@ pub(crate) fn thread(
     plans: Vec<Plan>,
     news: &Sender<News>,
 ) -> Option<Left> {
+    let _gone = Gone { shared, news };
     let made = Worker::new(shared, index, plans, news);
     let (worker, ready) = match made {
         Ok(worker) => (Some(worker), Ok(())),
         Err(why) => (None, Err(why)),
     };
-    // The watcher waits for one answer from each thread, and leaves only after they all have.
+    // The watcher waits for one answer from each thread before it lets any of them begin.
     let _ = news.send(News::Ready(ready));
-    shared.start.wait();
-    let window = *shared.window.get()?;
-    let _gone = Gone { shared, news };
+    let window = (*shared.window.wait())?;
     Some(worker?.through(window))
 }
 
