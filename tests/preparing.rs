@@ -138,3 +138,43 @@ fn a_comparison_prepares_before_its_first_round_and_every_run_knows() {
     assert!(between[0].as_str().is_some_and(|text| text.contains("is dropped")), "{between}");
     assert!(ended.stdout.contains("note: a, b: "), "{}", ended.stdout);
 }
+
+#[test]
+fn what_is_only_allocated_is_written_like_a_hole() {
+    let folder = Folder::new();
+    let path = folder.near("allocated");
+    let file = fs::File::create(&path).expect("a file");
+    let flags = rustix::fs::FallocateFlags::empty();
+    if let Err(errno) = rustix::fs::fallocate(&file, flags, 0, 8 * MIB) {
+        return daemon::outside::leave_out(&format!("the file system of {path:?} says {errno}"));
+    }
+    let written = bench(&folder, &format!("file:{}", path.display()), "randwrite", &[]);
+    assert!(prepared(&written)[0].contains("8 MiB of holes"), "{written}");
+}
+
+#[test]
+fn of_a_striped_disk_each_file_is_prepared_and_none_that_is_only_read() {
+    let folder = Folder::new();
+    let path = |name: &str| folder.near(name);
+    // Marked as weir's own by the first write of a job, and a hole but for that.
+    for name in ["a", "b", "c"] {
+        let target = format!("file:{},size=8MiB", path(name).display());
+        let first = ["--size", "64k", "--prepare", "no"];
+        bench(&folder, &target, "write", &first);
+        assert!(allocated(&path(name)) < MIB, "{name}");
+    }
+    let striped = |two: &str, options: &str| {
+        let leg = |name: &str| format!("file\\:{}", path(name).display());
+        format!("striped:64KiB:{}+{}{options}", leg("a"), leg(two))
+    };
+    bench(&folder, &striped("b", "\\,readonly"), "randread", &[]);
+    assert_eq!(allocated(&path("a")), 8 * MIB);
+    assert!(allocated(&path("b")) < MIB, "it is only read");
+    let [a, b] = [striped("b", ""), striped("c", "")];
+    let words = ["compare", "--rw", "randread", "--a", &a, "--b", &b, "--rounds", "3"];
+    let short = ["--runtime", "30ms", "--ramp-time", "0"];
+    attempt(&folder, &[&words[..], &short].concat());
+    for name in ["b", "c"] {
+        assert_eq!(allocated(&path(name)), 8 * MIB, "{name}");
+    }
+}

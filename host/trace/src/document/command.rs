@@ -35,6 +35,17 @@ pub struct Figure {
     pub is_time: bool,
 }
 
+impl Figure {
+    /// Whether it is so many of something in each second, as far as its unit tells.
+    #[must_use]
+    pub fn is_rate(&self) -> bool {
+        let unit = self.unit.to_ascii_lowercase();
+        let is_named = ["tps", "qps", "rps", "iops", "bps"].contains(&unit.as_str());
+        let ends = ["/s", "/sec", "/second", "per second"].iter().any(|end| unit.ends_with(end));
+        !self.is_time && (is_named || ends)
+    }
+}
+
 /// The I/O of a block device over some time, from its counters in `/proc/diskstats`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -61,4 +72,22 @@ pub struct DeviceUse {
     pub utilisation: f64,
     /// I/Os that it had at a time, mean.
     pub depth_mean: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_known_by_its_unit_and_a_count_or_a_time_is_none() {
+        let of = |unit: &str| Figure { unit: String::from(unit), ..Figure::default() }.is_rate();
+        assert!(
+            ["tps", "TPS", "IOPS", "B/s", "ops/sec", "rows per second"]
+                .map(of)
+                .iter()
+                .all(|is| *is)
+        );
+        assert!(!["", "s", "loops", "points", "rows", "%"].map(of).iter().any(|is| *is));
+        assert!(!Figure { is_time: true, unit: String::from("B/s"), value: 1.0 }.is_rate());
+    }
 }

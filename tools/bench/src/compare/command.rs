@@ -112,6 +112,10 @@ impl CommandWork {
             }
         }
         rustix::fs::sync();
+        // It may have taken long, and the command would be begun only to be ended.
+        if is_asked(stop).map_err(|error| failed(error.to_string()))? {
+            return Err(Stop::Interrupted);
+        }
         let started = SystemTime::now();
         let ended = self.shell(&self.command, variant, round, stop)?;
         let output = self.output().map_err(failed)?;
@@ -290,10 +294,25 @@ fn failed(why: String) -> Stop {
     Stop::Failed { why, measured: None }
 }
 
-/// A shell for a command, with its output in this file.
+/// Whether this process was asked to end.
+fn is_asked(stop: &OwnedFd) -> io::Result<bool> {
+    let mut fds = [PollFd::new(stop, PollFlags::IN)];
+    match poll(&mut fds, Some(&Timespec::default())) {
+        Ok(_) => Ok(fds[0].revents().contains(PollFlags::IN)),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A shell for a command, with its output in this file, which is a new one: what an earlier command
+/// has left running goes on writing to its own.
 fn shell(command: &str, output: &Path) -> Result<Command, String> {
     let create = || {
-        let file = File::create(output)?;
+        match std::fs::remove_file(output) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = File::create_new(output)?;
         Ok((file.try_clone()?, file))
     };
     let shown = |error: io::Error| format!("{}: {error}", output.display());
@@ -374,10 +393,11 @@ fn of_device(
     (Some(device), all, parts)
 }
 
-/// CPU time of the command and of the machine.
+/// CPU time of the command and of the machine, that of the machine for each of what the command
+/// made so many of in a second; of a number of another kind it is that of the whole run.
 fn cpu(ended: &Ended, cores: &[Core], figure: Option<&Figure>) -> Cpu {
     let machine_s = machine_s(cores);
-    let of_rate = figure.filter(|figure| !figure.is_time && figure.value > 0.0).map(|figure| {
+    let of_rate = figure.filter(|figure| figure.is_rate() && figure.value > 0.0).map(|figure| {
         let bytes = if figure.unit == "B/s" { MIB } else { 1.0 };
         figure.value * ended.took.as_secs_f64() / bytes
     });

@@ -292,6 +292,21 @@ fn is_finite(interval: &[f64; 2]) -> bool {
     interval.iter().all(|end| end.is_finite())
 }
 
+/// The share of a variant's runs that may fail, one in so many: where more do, those that did not
+/// are its best alone.
+const FAILED_MOST: usize = 10;
+
+/// Why two variants have no verdict although rounds count: one of them failed in too many runs.
+fn often_failed(pair: [&str; 2], runs: &[Run]) -> Option<String> {
+    pair.into_iter().find_map(|name| {
+        let own = || runs.iter().filter(|run| run.variant == name);
+        let failed = own().filter(|run| run.document.failure.is_some()).count();
+        let made = failed + own().filter(|run| counts(run)).count();
+        let too_many = failed * FAILED_MOST > made;
+        too_many.then(|| format!("{name} failed in {failed} of {made} runs"))
+    })
+}
+
 /// Why a metric of two variants has no verdict although rounds count: one of them did nothing in
 /// some, and the others would be its best alone.
 fn undone(metric: &Metric, pair: [&str; 2], runs: &[Run]) -> Option<String> {
@@ -319,7 +334,7 @@ fn compare(
         metric: String::from(metric.name),
         ..Comparison::default()
     };
-    if let Some(why) = undone(metric, [a, b], runs) {
+    if let Some(why) = often_failed([a, b], runs).or_else(|| undone(metric, [a, b], runs)) {
         found.verdict = format!("{NOT_COMPARED}: {why}");
         return found;
     }

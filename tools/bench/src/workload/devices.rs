@@ -81,7 +81,8 @@ fn open_known_as(disk: &str, target: &Target) -> Result<Disk, String> {
 
 /// The targets in which the bytes of this one are: itself, or those that stand in it, each with its
 /// name.
-pub(crate) fn leaves(name: &str, target: &Target) -> Vec<(String, Target)> {
+#[must_use]
+pub fn leaves(name: &str, target: &Target) -> Vec<(String, Target)> {
     // What cannot be read was refused when the target was.
     let nested = target.nested().unwrap_or_default();
     match nested.is_empty() {

@@ -32,8 +32,8 @@ const AUTO_MOST: Duration = Duration::from_secs(120);
 const FILL_MOST: Duration = Duration::from_secs(3600);
 /// Bytes of a write.
 const PIECE: u64 = 1 << 20;
-/// Tenths of the room that is left which holes may take.
-const TENTHS: u64 = 9;
+/// The part of a file system that holes leave free, one in so many: who else writes there needs it.
+const LEFT_FREE: u64 = 20;
 const MIB: u64 = 1 << 20;
 
 /// Who asks, and who is told.
@@ -67,7 +67,8 @@ pub fn persistent(asked: &Asked<'_>) -> Result<Vec<String>, String> {
                 let leaves = devices::leaves(&name, &target);
                 let is_plain = leaves.len() == 1 && target.backing.legs().is_empty();
                 let jobs = if is_plain { &jobs[..] } else { &[] };
-                for (leaf, target) in &leaves {
+                // A part may be one that is only read.
+                for (leaf, target) in leaves.iter().filter(|(_, leaf)| !leaf.config.read_only) {
                     make(leaf, target);
                     done.extend(fill_own_holes(asked, leaf, target, jobs)?);
                 }
@@ -150,7 +151,7 @@ fn fill_own_holes(
     let failed = |error: std::io::Error| format!("{name}: {error}");
     let Some(path) = target.backing.path().filter(|path| path.is_file()) else { return Ok(None) };
     let about = std::fs::metadata(path).map_err(failed)?;
-    if about.blocks() * 512 >= about.len() || !is_own(asked.spec, whole_name, target, &about)? {
+    if !is_own(asked.spec, whole_name, target, &about)? {
         return Ok(None);
     }
     // With its locks no other program that heeds them begins to use it meanwhile. Where they cannot
@@ -160,17 +161,17 @@ fn fill_own_holes(
     let ground = Ground { bytes: about.len(), block: 512, read_only: false };
     let ranges = touched(jobs, ground);
     let missing = bytes_of(&holes(&file, &ranges).map_err(failed)?);
-    let room = fstatvfs(&file).map(|room| room.f_bavail * room.f_frsize);
-    let room = room.map_err(|errno| failed(errno.into()))?;
     if missing == 0 {
         return Ok(None);
     }
-    if missing > room / 10 * TENTHS {
+    let room = fstatvfs(&file).map_err(|errno| failed(errno.into()))?;
+    let [free, whole] = [room.f_bavail, room.f_blocks].map(|blocks| blocks * room.f_frsize);
+    if !leaves_room(missing, free, whole) {
         return Ok(Some(format!(
-            "{name}: {} MiB of its holes stay, for there is room for {} MiB: reading them asks no \
-             disk",
+            "{name}: {} MiB of its holes stay, for there is room for {} MiB of which \
+             1/{LEFT_FREE} of the file system is left free: reading them asks no disk",
             missing.div_ceil(MIB),
-            room / MIB
+            free / MIB
         )));
     }
     (asked.tell)(&format!(
@@ -189,6 +190,11 @@ fn fill_own_holes(
     };
     let written = written.div_ceil(MIB);
     Ok(Some(format!("{name}: {written} MiB of holes were written before the first run{left}")))
+}
+
+/// Whether so many bytes fit in what is free of a file system and leave others their part of it.
+fn leaves_room(missing: u64, free: u64, whole: u64) -> bool {
+    free.checked_sub(missing).is_some_and(|left| left >= whole / LEFT_FREE)
 }
 
 /// Whether a file is weir's own to write: nothing in it is of others, and the job writes, or a job
@@ -488,6 +494,14 @@ mod tests {
         assert_eq!(touched(&more, ground), [range(1, 5)]);
         // One that does not fit touches nothing; the run says why.
         assert_eq!(touched(&[job(1 << 31, 4096)], ground), []);
+    }
+
+    #[test]
+    fn holes_leave_a_twentieth_of_a_file_system_free() {
+        assert!(leaves_room(50, 100, 1000));
+        assert!(!leaves_room(51, 100, 1000));
+        assert!(!leaves_room(101, 100, 0), "more than there is");
+        assert!(!leaves_room(1, 49, 1000));
     }
 
     #[test]

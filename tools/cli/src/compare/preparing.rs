@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_bench::compare::Variant;
+use weir_bench::workload::devices;
 use weir_bench::workload::prepare::{Asked, persistent};
 use weir_bench::workload::spec::{Prepare, RunSpec};
 
@@ -51,9 +52,12 @@ pub(super) fn before_all<'a>(
 
 /// What tells the places that a run touches from those of another: options of a target do not.
 fn places(spec: &RunSpec) -> String {
-    let place = |target: &String| {
-        let identity = weir::Target::parse(target).map(|target| target.backing.identity());
-        format!("{identity:?}")
+    let place = |name: &String| match weir::Target::parse(name) {
+        Ok(target) => {
+            let leaves = devices::leaves(name, &target).into_iter();
+            format!("{:?}", leaves.map(|(_, leaf)| leaf.backing.identity()).collect::<Vec<_>>())
+        }
+        Err(why) => format!("{name}: {why}"),
     };
     let mut spec = spec.clone();
     let shown = |targets: &[String]| targets.iter().map(place).collect::<Vec<_>>();

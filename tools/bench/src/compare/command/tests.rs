@@ -170,6 +170,7 @@ fn cpu_time_is_for_each_unit_of_a_rate_and_for_each_run_of_a_time() {
     assert_eq!(of(100.0, "tps", false), Some(1e9 / 200.0));
     assert_eq!(of(MIB, "B/s", false), Some(1e9 / 2.0));
     assert_eq!(of(5.0, "ns", true), Some(1e9));
+    assert_eq!(of(100.0, "rows", false), Some(1e9), "a number of what is no rate");
     assert_eq!(cpu(&ended, &[], None).machine_ns, None);
 }
 
@@ -183,6 +184,34 @@ fn what_is_run_before_is_not_in_its_time_and_must_succeed() {
     paper.work.between = Some(String::from("echo no room; exit 4"));
     let why = paper.why();
     assert_eq!(why, "--between: it ended with status 4; the last that it printed:\nno room");
+}
+
+#[test]
+fn a_process_that_left_its_group_writes_into_no_other_run_s_output() {
+    let mut paper = Paper::new("escaped", "");
+    let folder = paper.work.folder.display().to_string();
+    // Its output is that of the first run, and it writes once the second has begun.
+    let fifos = ["away", "go", "done"].map(|name| format!("{folder}/{name}"));
+    let [away, go, done] = &fifos;
+    let escaped = format!(
+        "mkfifo {}; setsid sh -c 'echo >{away}; read x <{go}; echo stray; echo >{done}' & \
+         read x <{away}; echo first",
+        fifos.join(" ")
+    );
+    paper.work.command = escaped;
+    assert_eq!(ran(&paper.run().expect("a run")).output, "first");
+    paper.work.command = format!("echo >{go}; read x <{done}; echo second");
+    assert_eq!(ran(&paper.run().expect("a run")).output, "second");
+}
+
+#[test]
+fn a_run_that_is_asked_to_end_before_it_begins_does_not_begin() {
+    let mut paper = Paper::new("before", "");
+    paper.work.command = format!("touch {}", paper.work.folder.join("begun").display());
+    let mut asking = paper.asking.take().expect("a socket");
+    io::Write::write_all(&mut asking, b"x").expect("a byte");
+    assert_eq!(paper.run().err(), Some(Stop::Interrupted));
+    assert!(!paper.work.folder.join("begun").exists());
 }
 
 #[test]

@@ -219,6 +219,26 @@ fn a_variant_that_did_nothing_in_some_rounds_is_not_judged_by_the_others() {
 }
 
 #[test]
+fn a_variant_that_failed_in_more_than_a_tenth_of_its_runs_is_not_judged_by_the_others() {
+    let failed = |n| {
+        let mut run = Run { voided: Some(String::from("failed: status 1")), ..run("b", n, 1.0) };
+        run.document.failure = Some(String::from("status 1"));
+        run
+    };
+    // One that was disturbed is made again without a word of it.
+    let disturbed = |n| Run { voided: Some(String::from("disturbed")), ..run("b", n, 1.0) };
+    let with = |more: Vec<Run>| {
+        let noise = |n: u32| 1.0 + f64::from(n % 3) * 0.001;
+        let rounds = (1..=10).flat_map(|n| [run("a", n, 1000.0), run("b", n, 500.0 * noise(n))]);
+        let compare = two(&rounds.chain(more).collect::<Vec<_>>());
+        (of(&compare, "iops").verdict.clone(), of(&compare, "cpu_ns_per_io").verdict.clone())
+    };
+    assert_eq!(with(vec![failed(3), disturbed(3), disturbed(4)]).0, "b is slower");
+    let why = "not compared: b failed in 2 of 12 runs";
+    assert_eq!(with(vec![failed(3), failed(7)]), (String::from(why), String::from(why)));
+}
+
+#[test]
 fn a_jump_of_a_percentile_by_one_bucket_of_its_histogram_is_no_difference() {
     let compared = |before: u64, after: u64| {
         let runs: Vec<Run> = (1..=10)
