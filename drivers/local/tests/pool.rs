@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use weir_bio::{Bio, Buf, Data, Limits, Nanos, Op, Prng, SECTOR, Status};
+use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng, SECTOR, Status};
 use weir_local::Pool;
 use weir_queue::{
     Affinity, Batch, Bell, Completion, Config, Device, Done, Driver, DriverError, DriverQueue,
-    Home, PARTITIONS_MAX, Progress, Queues, Request, Step, Submitter, Tag, Then, Wake, Watch,
+    Home, Kept, PARTITIONS_MAX, Progress, Queues, Request, Step, Submitter, Tag, Then, Wake, Watch,
 };
 
 struct NoWake;
@@ -25,6 +25,9 @@ struct State {
     seen: Vec<Op>,
     /// Nothing is answered.
     stalls: bool,
+    /// Nothing is taken: its server is away.
+    is_away: bool,
+    looked_for: Option<Nanos>,
     status: Option<Status>,
     /// Driver queues that are open.
     open: usize,
@@ -115,6 +118,9 @@ fn serve(state: &mut State, request: &mut Request) -> Status {
 impl DriverQueue for DiskQueue {
     fn submit(&mut self, batch: &mut Batch<'_>, _: Nanos) {
         let mut state = self.disk.state();
+        if state.is_away {
+            return batch.refuse(Status::Resource);
+        }
         batch.take_all(|tag, request| self.held.push((tag, serve(&mut state, request))));
     }
 
@@ -128,6 +134,15 @@ impl DriverQueue for DiskQueue {
 
     fn in_flight(&self) -> usize {
         self.held.len()
+    }
+
+    fn outage_until(&self) -> Option<Nanos> {
+        self.disk.state().is_away.then_some(Nanos(u64::MAX))
+    }
+
+    /// A server that is away is looked for, whether or not anything waits for it.
+    fn wake_at(&self) -> Option<Nanos> {
+        self.disk.state().looked_for
     }
 }
 
@@ -363,6 +378,47 @@ fn an_error_or_a_stall_of_one_disk_harms_no_other() {
         assert_eq!(bed.run(0, write(1, 1)).status, Status::Medium, "{scheduler}");
         assert_eq!(bed.run(1, write(1, 1)).status, Status::Ok, "{scheduler}");
     }
+}
+
+#[test]
+fn a_disk_whose_server_is_away_holds_up_no_other_and_goes_on_when_it_is_back() {
+    for scheduler in SCHEDULERS {
+        let mut bed = Bed::new(scheduler, &[64, 64]);
+        bed.disks[0].state().is_away = true;
+        for sector in 0..4 {
+            bed.clients[0].submit(write(2 * sector, 1), bed.now).expect("accepted");
+        }
+        for sector in 0..32 {
+            assert_eq!(bed.run(1, write(sector, 2)).status, Status::Ok, "{scheduler}");
+        }
+        assert_eq!(bed.clients[0].in_flight(), 4, "{scheduler}");
+        bed.disks[0].state().is_away = false;
+        let mut ended = Vec::new();
+        while bed.clients[0].in_flight() > 0 {
+            ended.extend(bed.turn().into_iter().map(|(of, end)| (of, end.status)));
+        }
+        assert_eq!(ended, [(0, Status::Ok); 4], "{scheduler}");
+        // One that holds nothing looks for its server as well.
+        let soon = bed.now + 3_000_000;
+        bed.disks[1].state().is_away = true;
+        bed.disks[1].state().looked_for = Some(soon);
+        bed.turn();
+        assert_eq!(bed.home.wake_at(), Some(soon), "{scheduler}");
+    }
+}
+
+#[test]
+fn the_flush_of_a_patch_reaches_its_own_disk_alone() {
+    let mut bed = Bed::new("none", &[64, 64]);
+    bed.partitions.iter().for_each(|partition| assert!(!partition.limits().fua));
+    let kept = Kept { lead: 100, trail: 0 };
+    let mut bio = write(5, 7);
+    bio.flags = Flags::FUA;
+    bed.clients[1].submit_patch(bio, kept, bed.now).expect("accepted");
+    let end = (0..1000).find_map(|_| bed.turn().pop()).expect("it ends");
+    assert_eq!((end.0, end.1.status), (1, Status::Ok));
+    assert_eq!(bed.disks.iter().map(Disk::flushes).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(bed.disks[1].state().written.len(), 1);
 }
 
 #[test]

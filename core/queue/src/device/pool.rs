@@ -146,6 +146,13 @@ impl Device {
                 "partition {name} has {sectors} sectors, at most {PARTITION_SECTORS_MAX}"
             ));
         }
+        let (block, blocks) = (own.logical_block_size, before.limits.logical_block_size);
+        if block > blocks && before.partitions.iter().any(|partition| partition.sectors > 0) {
+            return invalid(format!(
+                "partition {name} has logical blocks of {block} bytes, and others of the pool, \
+                 which have {blocks}, are in use"
+            ));
+        }
         // Strictest, but for what each partition has for itself.
         let lower = Limits { read_only: false, ..own.clone() };
         settings.limits = before.limits.stack(&lower);
@@ -175,8 +182,11 @@ impl Device {
 
     /// Statistics of a partition, summed now.
     pub(super) fn stats_of(&self, partition: &Partition) -> Stats {
+        // A submitter that goes meanwhile is in the one or in the other.
+        let ledger = self.shared.ledger();
         let mut stats = partition.retired().clone();
-        stats.in_flight = self.shared.ledger().sum_of(partition.number, &mut stats);
+        stats.in_flight = ledger.sum_of(partition.number, &mut stats);
+        drop(ledger);
         stats.in_driver = partition.gauges.in_driver();
         stats
     }
@@ -215,7 +225,7 @@ fn check_queues(name: &str, driver: &dyn Driver, pool: &Device) -> Result<(), Er
             "{name} cannot be in pool {of}: its driver shares tags with other disks, or keeps some"
         ));
     }
-    let lanes = pool.queues();
+    let lanes = pool.queues_max();
     if queues.max < lanes {
         let most = queues.max;
         return invalid(format!(

@@ -108,7 +108,7 @@ impl Device {
         }
         self.tell_scheduler(&settings.limits, settings.nomerges);
         if settings.timeout_ns != before.timeout_ns
-            && let Ok(driver) = self.driver()
+            && let Ok(driver) = self.driver_of_pool()
         {
             driver.follow_timeout(settings.timeout_ns);
         }

@@ -33,6 +33,12 @@ impl<'a> Batch<'a> {
         &self.tags[before..self.taken]
     }
 
+    /// Whether the rest was [refused](Batch::refuse) to be asked again later: then it is refused no
+    /// more. A driver over several goes on with those that are for another.
+    pub fn forgive_shortage(&mut self) -> bool {
+        self.refused.take_if(|reason| *reason == Status::Resource).is_some()
+    }
+
     /// Offers the request last peeked at, and no other, to another driver queue, and leaves it
     /// where it is; whether it was taken there. A wrapping driver that does this more than once has
     /// each of them answer, and answers itself when all have.

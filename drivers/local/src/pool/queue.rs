@@ -37,6 +37,8 @@ pub(super) struct PoolQueue {
     taken: Box<[Taken]>,
     /// Answers of the pool itself.
     own: Vec<(Tag, Status)>,
+    /// Requests for a partition whose server is away, which are handed back.
+    back: Vec<Tag>,
     flushes: Vec<WholeFlush>,
     events: Events,
     lane: Option<Arc<dyn Wake>>,
@@ -109,6 +111,7 @@ impl PoolQueue {
             next_idle: 0,
             taken: vec![Taken::default(); usize::from(depth)].into(),
             own: Vec::new(),
+            back: Vec::new(),
             flushes: Vec::new(),
             events,
             lane: None,
@@ -279,7 +282,7 @@ impl PoolQueue {
     }
 }
 
-/// How long a flush waits that a driver could not take, ns.
+/// How long a request waits that a driver could not take, ns.
 const AGAIN_NS: u64 = 3_000_000;
 
 /// Where what one driver queue has answered begins.
@@ -311,7 +314,7 @@ impl DriverQueue for PoolQueue {
                 self.flush_whole(batch, tag, now);
                 continue;
             }
-            let PoolQueue { open, busy, given, taken, .. } = self;
+            let PoolQueue { open, busy, given, taken, back, .. } = self;
             let Some(Some(open)) = open.get_mut(usize::from(number)) else {
                 // Its queue could not be opened.
                 batch.take();
@@ -328,6 +331,14 @@ impl DriverQueue for PoolQueue {
                 open.gauge.issue(usize::from(taken[usize::from(tag.0)].direction));
             }
             open.note(number, busy, given);
+            // One that waits for its server holds up no other.
+            if open.queue.outage_until().is_some() && batch.forgive_shortage() {
+                while let Some((_, request)) = batch.peek()
+                    && partition_of(request.rq().sector) == number
+                {
+                    back.push(batch.take());
+                }
+            }
         }
     }
 
@@ -379,12 +390,17 @@ impl DriverQueue for PoolQueue {
             self.end_flushes(done);
         }
         self.own.drain(..).for_each(|(tag, status)| done.push(tag, status));
+        self.back.drain(..).for_each(|tag| done.push_requeue(tag, AGAIN_NS, Vec::new()));
     }
 
     fn cancel(&mut self, tag: Tag) -> Cancel {
         if self.flushes.iter().any(|flush| flush.tag == tag) {
             // The others have it as well: it ends when the last has answered.
             return Cancel::Pending;
+        }
+        if let Some(place) = self.back.iter().position(|back| *back == tag) {
+            self.back.swap_remove(place);
+            return Cancel::Done;
         }
         let Taken { number, direction } = self.taken[usize::from(tag.0)];
         let Some(Some(open)) = self.open.get_mut(usize::from(number)) else {
@@ -398,18 +414,18 @@ impl DriverQueue for PoolQueue {
     }
 
     fn outage_until(&self) -> Option<Nanos> {
-        self.busy().filter_map(|open| open.queue.outage_until()).max()
+        self.all().filter_map(|open| open.queue.outage_until()).max()
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        if !self.own.is_empty() {
+        if !self.own.is_empty() || !self.back.is_empty() {
             return Some(Nanos::ZERO);
         }
         let of = |open: &Open| match open.queue.wake_at() {
-            None if !open.announces => Some(Nanos::ZERO),
+            None if !open.announces && open.queue.in_flight() > 0 => Some(Nanos::ZERO),
             at => at,
         };
-        self.busy().filter_map(of).min()
+        self.all().filter_map(of).min()
     }
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -418,11 +434,16 @@ impl DriverQueue for PoolQueue {
 
     fn in_flight(&self) -> usize {
         let of = |open: &Open| open.queue.in_flight();
-        self.own.len() + self.busy().chain(&self.leaving).map(of).sum::<usize>()
+        self.own.len() + self.back.len() + self.busy().chain(&self.leaving).map(of).sum::<usize>()
     }
 }
 
 impl PoolQueue {
+    /// All that are open: one that holds nothing may have a server to find again.
+    fn all(&self) -> impl Iterator<Item = &Open> {
+        self.open.iter().flatten().chain(&self.leaving)
+    }
+
     /// Those that hold requests.
     fn busy(&self) -> impl Iterator<Item = &Open> {
         self.busy.iter().filter_map(|number| self.open[usize::from(*number)].as_ref())

@@ -360,6 +360,8 @@ impl Core {
         let mut flush = Bio::flush();
         let patch = self.patches.at(index);
         (flush.group, flush.ioprio) = (patch.bio.group, patch.bio.ioprio);
+        // It is a flush of the partition that the patch is in, and of no other.
+        flush.sector = patch.bio.sector;
         // The rules are those under which the patch was accepted: it is inside.
         let Ok(step) = admit(&mut flush, &self.snapshot) else { return false };
         self.patches.at(index).step = Step::Flushes;
