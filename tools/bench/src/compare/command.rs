@@ -394,19 +394,24 @@ fn of_device(
 }
 
 /// CPU time of the command and of the machine, that of the machine for each of what the command
-/// made so many of in a second; of a number of another kind it is that of the whole run.
+/// made so many of in a second, or for the whole run where its time is compared.
 fn cpu(ended: &Ended, cores: &[Core], figure: Option<&Figure>) -> Cpu {
     let machine_s = machine_s(cores);
-    let of_rate = figure.filter(|figure| figure.is_rate() && figure.value > 0.0).map(|figure| {
-        let bytes = if figure.unit == "B/s" { MIB } else { 1.0 };
-        figure.value * ended.took.as_secs_f64() / bytes
-    });
+    let made = match figure {
+        Some(figure) if figure.is_rate() && figure.value > 0.0 => {
+            let bytes = if figure.unit == "B/s" { MIB } else { 1.0 };
+            Some(figure.value * ended.took.as_secs_f64() / bytes)
+        }
+        // Of what, it is not said: a run that makes more may have taken more time.
+        Some(figure) if !figure.is_time => None,
+        _ => Some(1.0),
+    };
     Cpu {
         user_s: ended.cpu.user.as_secs_f64(),
         sys_s: ended.cpu.system.as_secs_f64(),
         ns_per_io: None,
         machine_s,
-        machine_ns: machine_s.map(|s| s * 1e9 / of_rate.unwrap_or(1.0)),
+        machine_ns: machine_s.zip(made).map(|(s, made)| s * 1e9 / made),
     }
 }
 

@@ -295,6 +295,7 @@ fn is_finite(interval: &[f64; 2]) -> bool {
 /// The share of a variant's runs that may fail, one in so many: where more do, those that did not
 /// are its best alone.
 const FAILED_MOST: usize = 10;
+const FAILED_IN: &str = "failed in";
 
 /// Why two variants have no verdict although rounds count: one of them failed in too many runs.
 fn often_failed(pair: [&str; 2], runs: &[Run]) -> Option<String> {
@@ -303,7 +304,7 @@ fn often_failed(pair: [&str; 2], runs: &[Run]) -> Option<String> {
         let failed = own().filter(|run| run.document.failure.is_some()).count();
         let made = failed + own().filter(|run| counts(run)).count();
         let too_many = failed * FAILED_MOST > made;
-        too_many.then(|| format!("{name} failed in {failed} of {made} runs"))
+        too_many.then(|| format!("{name} {FAILED_IN} {failed} of {made} runs"))
     })
 }
 
@@ -428,8 +429,12 @@ fn pairs(compare: &Compare) -> impl Iterator<Item = (&str, &str)> {
 /// known, neither that they differ nor that they are as much alike as was asked for.
 #[must_use]
 pub fn unsettled(compare: &Compare) -> Option<&Comparison> {
-    let few = format!("{NOT_COMPARED}: {TOO_FEW}");
-    let is_open = |found: &&Comparison| found.verdict == SAME || found.verdict.starts_with(&few);
+    // More rounds may bring what failed below its bound.
+    let few = |why: &str| why.starts_with(TOO_FEW) || why.contains(FAILED_IN);
+    let not_compared = format!("{NOT_COMPARED}: ");
+    let is_open = |found: &&Comparison| {
+        found.verdict == SAME || found.verdict.strip_prefix(&not_compared).is_some_and(few)
+    };
     by_primary(compare).find(is_open)
 }
 

@@ -113,7 +113,12 @@ impl Pattern {
             format!("--figure {:?} found {text:?}, which is no number", self.pattern.as_str())
         })?;
         let unit = found.name(UNIT).map_or(self.unit.as_str(), |unit| unit.as_str().trim());
-        let found = figure(number, unit);
+        // A multiple that is found is one of the unit that is said.
+        let multiple = THOUSANDS.iter().find(|(name, _)| *name == unit).map(|(_, by)| *by);
+        let found = match multiple.or(unit.is_empty().then_some(1.0)) {
+            Some(by) if !self.unit.is_empty() => figure(number * by, &self.unit),
+            _ => figure(number, unit),
+        };
         match found.value.is_finite() {
             true => Ok(found),
             false => {
@@ -173,6 +178,9 @@ mod tests {
         assert_eq!(found(dd, "", "copied, 0.5 s, 900 kB/s"), is(9e5, "B/s", false));
         let fio = r"IOPS=(?<value>[0-9.]+)(?<unit>k?)";
         assert_eq!(found(fio, "", "IOPS=12.5k, BW"), is(12500.0, "", false));
+        // A multiple, or none, of the unit that is said.
+        assert_eq!(found(fio, "iops", "IOPS=12.5k, BW"), is(12500.0, "iops", false));
+        assert_eq!(found(fio, "iops", "IOPS=125, BW"), is(125.0, "iops", false));
         assert_eq!(found(fio, "", "IOPS=125, BW"), is(125.0, "", false));
         assert_eq!(found("([0-9.]+)", "ms", "latency 2.5"), is(2.5e6, "ns", true));
         assert_eq!(found("([0-9]+)", "MiB/s", "at 3"), is(3.0 * 1_048_576.0, "B/s", false));
