@@ -83,7 +83,7 @@ fn logs_of_a_job_file_have_a_row_for_each_io_or_each_window() {
     let jobs = "[global]\nsize=64k\nbs=4k\n\
                 [a]\nrw=randwrite\nnumjobs=2\nwrite_lat_log\nwrite_iops_log=y\nlog_offset=1\n\
                 [b]\nstonewall\nrw=rw\nwrite_bw_log=z\nper_job_logs=0\n\
-                [c]\nstonewall\nrw=read\nwrite_iops_log\nlog_avg_msec=3600000\n";
+                [c]\nstonewall\nrw=read\nwrite_lat_log\nlog_avg_msec=3600000\n";
     fs::write(folder.near("logs.fio"), jobs).expect("a file");
     let words = ["bench", "logs.fio", "--target", "ram:1MiB", "--json", "--quiet"];
     told(&folder, &words);
@@ -105,7 +105,7 @@ fn logs_of_a_job_file_have_a_row_for_each_io_or_each_window() {
     let count = |op: u64| of_b.iter().filter(|row| row[2] == op && row.len() == 5).count();
     assert_eq!(count(0) + count(1), 16);
     assert!(of_b.iter().all(|row| row[1] > 0));
-    let of_c = rows(&folder, "c_iops.4.log");
+    let of_c = rows(&folder, "c_lat.4.log");
     assert!(of_c.len() == 1 && of_c[0][2..] == [0, 0, 0], "{of_c:?}");
     // What a shared log holds stays.
     told(&folder, &words);
@@ -153,4 +153,42 @@ fn flows_patterns_and_checks_of_a_job_file_are_carried_out() {
     let jobs = "[a]\nrw=read\nsize=64k\nfilename=none.img\nallow_file_create=0\n";
     fs::write(folder.near("none.fio"), jobs).expect("a file");
     expect_refused(&folder, &["bench", "none.fio"], &["allow_file_create=0, and none.img"]);
+}
+
+#[test]
+fn a_trace_that_was_written_is_replayed() {
+    let folder = Folder::new();
+    let jobs = "[a]\nrw=randrw\nsize=64k\nfsync=4\niodepth=4\nfilename=disk.img\nwrite_iolog=t\n";
+    fs::write(folder.near("write.fio"), jobs).expect("a file");
+    told(&folder, &["bench", "write.fio", "--json", "--quiet"]);
+    let lines = |file: &str| -> Vec<String> {
+        let text = fs::read_to_string(folder.near(file)).expect(file);
+        text.lines().map(String::from).collect()
+    };
+    let first = lines("t");
+    let of = folder.near("disk.img").display().to_string();
+    assert_eq!(first[..2], [String::from("fio version 2 iolog"), format!("{of} add")]);
+    let ios = |lines: &[String], what: &str| lines.iter().filter(|l| l.contains(what)).count();
+    assert_eq!(ios(&first, " read ") + ios(&first, " write "), 16, "{first:?}");
+    assert_eq!(ios(&first, " datasync "), ios(&first, " write ") / 4);
+    assert_eq!(first.last(), Some(&format!("{of} close")));
+    let jobs = "[a]\nfilename=disk.img\nread_iolog=t\nwrite_iolog=u\niodepth=4\n";
+    fs::write(folder.near("read.fio"), jobs).expect("a file");
+    told(&folder, &["bench", "read.fio", "--json", "--quiet"]);
+    assert_eq!(lines("u"), first);
+}
+
+#[test]
+fn each_clone_of_a_run_has_a_log_of_its_own() {
+    let folder = Folder::new();
+    let job = "size=16k\nfilename=disk.img\nrw=write\n";
+    let jobs = format!("[a]\n{job}[b]\n{job}stonewall\n");
+    fs::write(folder.near("two.fio"), jobs).expect("a file");
+    let flags = ["--numjobs=2", "--write-lat-log=x", "--quiet"];
+    told(&folder, &[&["bench", "two.fio"], &flags[..]].concat());
+    for clone in 1..=4 {
+        let name = format!("x_lat.{clone}.log");
+        let rows = fs::read_to_string(folder.near(&name)).expect("a log");
+        assert_eq!(rows.lines().count(), 4, "{name}: {rows}");
+    }
 }

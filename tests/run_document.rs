@@ -155,10 +155,43 @@ fn of_whole_run() -> Vec<Row> {
     ]
 }
 
+/// Those of what a job writes, of what it checks and tells, and of its share.
+fn of_content() -> Vec<Row> {
+    let verifies = || vec![(".verify", json!("crc32c"))];
+    let logs = || vec![(".logs/latency", json!("log"))];
+    vec![
+        (".urgent/0/percent", json!(50), vec![]),
+        (".urgent/0/ioprio", json!([3, 0]), vec![(".urgent/0/percent", json!(50))]),
+        (".urgent/1/percent", json!(50), vec![]),
+        (".urgent/1/ioprio", json!([3, 0]), vec![(".urgent/1/percent", json!(50))]),
+        (".verify_interval", json!(512), verifies()),
+        (".verify_backlog", json!([4, 0]), verifies()),
+        (".verify_backlog", json!([4, 2]), vec![(".verify_backlog", json!([4, 0]))]),
+        (".pattern", json!([1, 2]), vec![(".direction", json!("write"))]),
+        (".serialize_overlap", json!(true), vec![]),
+        (".flow/weight", json!(2), vec![]),
+        (".flow/id", json!(7), vec![(".flow/weight", json!(2))]),
+        (".flow/sleep_ns", json!(9), vec![(".flow/weight", json!(2))]),
+        (".replay", json!("there-is-none"), vec![]),
+        (".trace", json!("trace"), vec![]),
+        (".must_exist", json!(true), vec![(".target", json!("none/there.img"))]),
+        (".logs/latency", json!("log"), vec![]),
+        (".logs/bandwidth", json!("log"), vec![]),
+        (".logs/iops", json!("log"), vec![]),
+        (".logs/window_ns", json!(1_000_000), logs()),
+        (".logs/told", json!("both"), logs()),
+        (".logs/offset", json!(true), logs()),
+        (".logs/priority", json!(true), logs()),
+        (".logs/issue_time", json!(true), logs()),
+        (".logs/shared", json!(true), logs()),
+        (".logs/first", json!(3), logs()),
+    ]
+}
+
 #[test]
 fn each_field_of_a_stream_changes_what_the_run_does() {
     let clones = || vec![(".clones", json!(20))];
-    let mut rows = of_whole_run();
+    let mut rows = [of_whole_run(), of_content()].concat();
     rows.extend([
         (".name", json!("other"), vec![]),
         (".target", json!("ram:2MiB"), vec![]),

@@ -120,7 +120,9 @@ impl Blocks {
     /// The bytes of memory that those of `range` would take; 0 where nothing is verified.
     pub(crate) fn bytes(job: &Job, range: Range) -> u64 {
         match job.verify {
-            Some(_) => (range.bytes / grain(job)).saturating_mul(size_of::<u32>() as u64),
+            Some(_) => (range.bytes / grain(job))
+                .saturating_mul(size_of::<u32>() as u64)
+                .saturating_add(u64::from(job.verify_backlog[0]) * size_of::<Span>() as u64),
             None => 0,
         }
     }

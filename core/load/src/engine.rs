@@ -202,6 +202,7 @@ const NOTED: &[(&str, &[&str])] = &[
         &["md_per_io_size", "pi_act", "pi_chk", "apptag", "apptag_mask"],
     ),
     ("rows of logs go to their files as they come", &["log_entries"]),
+    ("conventional zones have no write pointer", &["read_beyond_wp"]),
     ("not done: a read has no FUA here", &["readfua"]),
     ("no target here takes placement hints", &["fdp", "fdp_pli"]),
     (

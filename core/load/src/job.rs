@@ -9,6 +9,7 @@ use weir_bio::{IoPrio, SECTOR};
 use crate::logs::Logs;
 use crate::order::{Batching, Flow, Strides, Thinking, WEIGHT_MAX};
 use crate::place::Distribution;
+use crate::priority::Urgent;
 use crate::quantity::Amount;
 use crate::sizes::Sizes;
 pub use crate::verify::Verify;
@@ -138,8 +139,10 @@ pub struct Job {
     /// Seed of everything random.
     pub seed: u64,
     /// Priority of each I/O.
-    #[serde(with = "ioprio")]
+    #[serde(with = "crate::priority")]
     pub ioprio: IoPrio,
+    /// The parts of its reads and writes that have another one.
+    pub urgent: [Urgent; 2],
     /// The content of written blocks, which reads check.
     #[serde(deserialize_with = "Option::deserialize")]
     pub verify: Option<Verify>,
@@ -156,6 +159,12 @@ pub struct Job {
     pub flow: Flow,
     /// What is written down of its I/Os.
     pub logs: Logs,
+    /// The file of a trace whose I/Os it has, instead of its own.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub replay: Option<String>,
+    /// The file of a trace that is written of its I/Os.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub trace: Option<String>,
     /// Whether a file that it names has to be there.
     pub must_exist: bool,
     /// Whether what it has written is read back at its end, if it verifies.
@@ -205,6 +214,7 @@ impl Default for Job {
             flush_every: 0,
             seed: 1,
             ioprio: IoPrio::NONE,
+            urgent: Default::default(),
             verify: None,
             verify_interval: 0,
             verify_backlog: [0; 2],
@@ -212,35 +222,14 @@ impl Default for Job {
             serialize_overlap: false,
             flow: Flow::default(),
             logs: Logs::default(),
+            replay: None,
+            trace: None,
             must_exist: false,
             read_back: true,
             buffered: None,
             durable: false,
             background: false,
             cached: false,
-        }
-    }
-}
-
-/// Class and level of a priority, as a document has them.
-mod ioprio {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use weir_bio::{Class, IoPrio};
-
-    const CLASSES: [Class; 4] = [Class::None, Class::RealTime, Class::BestEffort, Class::Idle];
-
-    pub(super) fn serialize<S: Serializer>(ioprio: &IoPrio, to: S) -> Result<S::Ok, S::Error> {
-        (ioprio.class() as u8, ioprio.level()).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<IoPrio, D::Error> {
-        let (class, level) = <(u8, u8)>::deserialize(from)?;
-        match CLASSES.into_iter().find(|known| *known as u8 == class) {
-            Some(class) if level <= 7 => Ok(IoPrio::new(class, level)),
-            _ => Err(D::Error::custom(format!(
-                "ioprio=[{class},{level}] is not a class in 0..=3 and a level in 0..=7"
-            ))),
         }
     }
 }

@@ -207,7 +207,6 @@ impl JobFile {
             self.notes.push(format!("{file}:{}: {note}", words.line));
         }
         self.files.push(words.files.unwrap_or(1));
-        job.logs.first = self.jobs.iter().map(|job| u32::from(job.clones)).sum::<u32>() + 1;
         self.own.push(own);
         self.draws.push(words.draws_seed);
         self.jobs.push(job);
@@ -233,7 +232,7 @@ impl Words {
         let Some(count) = self.files else { return Ok(None) };
         let named = job.target.as_ref().map(|name| split_names(name).len());
         match (count, named, own) {
-            (1, None, _) | (_, None, Own::File(_) | Own::Null(_)) => Ok(None),
+            (1, ..) | (_, None, Own::File(_) | Own::Null(_)) => Ok(None),
             _ if engine == Engine::Elsewhere => {
                 Ok(Some(format!("nrfiles={count}: all are on the one disk that --target names")))
             }
@@ -444,7 +443,7 @@ mod tests {
             ("[a]\nioengine=net\n", &["x.fio:2:", "ioengine=net", "network"]),
             ("[a]\nioengine=frob\n", &["x.fio:2:", "ioengine=frob", "libaio"]),
             ("[a]\nzonemode=strided\n", &["x.fio:1:", "zonesize"]),
-            ("[a]\nzonemode=zbd\n", &["x.fio:2:", "no target here is zoned"]),
+            ("[a]\nzonemode=zbd\n", &["x.fio:1:", "no target here has zones of its own"]),
             ("[a]\nthinktime_spin=5\n", &["x.fio:2:", "thinktime_spin=5"]),
             ("[a]\nrw=randread:8k\n", &["x.fio:2:", "rw=randread:8k", "sequential"]),
             ("[a]\nstartdelay=5-2\n", &["x.fio:2:", "startdelay=5-2", "above its end"]),

@@ -7,11 +7,13 @@ mod content;
 mod logs;
 mod pace;
 mod places;
+mod priority;
 mod table;
 
 use crate::engine::{self, Engine};
 use crate::job::{ByDirection, Job};
 use crate::quantity::{time, whole};
+use crate::replay;
 
 pub use table::OPTIONS;
 
@@ -40,6 +42,8 @@ pub struct Section {
     pub notes: Vec<String>,
     /// Writes between flushes, as `fsync` and as `fdatasync` have it; 0: never.
     flushes: [u32; 2],
+    /// Whether writes are durable, as `sync` and as `writefua` have it.
+    durable: [bool; 2],
     engine: Option<Engine>,
     zones: places::Zones,
     /// Length of the file.
@@ -76,6 +80,8 @@ impl Section {
         }
         self.content.set(&mut job)?;
         logs::check(&job.logs)?;
+        replay::set(&mut job)?;
+        self.zones.check_device(&job)?;
         job.strides = self.zones.strides(job.strides)?;
         job.map |= self.covers;
         match self.engine {
@@ -85,6 +91,12 @@ impl Section {
             Some(Engine::Deep) | None => (),
         }
         Ok(job)
+    }
+
+    fn set_durable(&mut self, which: usize, durable: bool) -> Result<(), String> {
+        self.durable[which] = durable;
+        self.job.durable = self.durable.contains(&true);
+        Ok(())
     }
 
     pub(crate) fn engine(&self) -> Engine {

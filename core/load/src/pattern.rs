@@ -100,9 +100,12 @@ fn content(name: &str) -> Result<Vec<u8>, String> {
 
 /// Fills memory with a pattern, from its start again and again.
 pub(crate) fn fill(pattern: &[u8], bytes: &mut [u8]) {
-    for chunk in bytes.chunks_mut(pattern.len()) {
-        let count = chunk.len();
-        chunk.copy_from_slice(&pattern[..count]);
+    let mut filled = pattern.len().min(bytes.len());
+    bytes[..filled].copy_from_slice(&pattern[..filled]);
+    while filled < bytes.len() {
+        let more = filled.min(bytes.len() - filled);
+        bytes.copy_within(..more, filled);
+        filled += more;
     }
 }
 

@@ -21,6 +21,8 @@ use crate::pattern;
 use crate::pauses::Pauses;
 use crate::place::Places;
 use crate::plain::Plain;
+use crate::priority::Urgent;
+use crate::replay::Replay;
 use crate::sizes::Sizes;
 use crate::walk::{Stride, Walk, Window};
 
@@ -73,6 +75,8 @@ struct Shape {
     blocked: bool,
     write_flags: Flags,
     ioprio: IoPrio,
+    /// The parts of reads and writes that have another priority, if there are any.
+    urgent: Option<[Urgent; 2]>,
     pauses: Pauses,
     gate: Option<Gate>,
     pairs: Option<Pairs>,
@@ -84,6 +88,7 @@ struct Shape {
     /// Of such a job, what its writes are filled with.
     pattern: Vec<u8>,
     flow: Option<Member>,
+    replay: Option<Replay>,
     /// Bounded by bytes.
     counted: bool,
     /// These, and how often more they may be moved.
@@ -237,6 +242,10 @@ impl Stream {
         if std::mem::take(&mut shape.blocked) {
             shape.freed_at = now;
         }
+        if let Some(ask) = shape.replayed(now) {
+            *begun += u64::from(matches!(ask, Ask::Flush { .. }));
+            return ask;
+        }
         let ask = shape.draw(prng, now);
         if let Ask::Io(io) = &ask {
             *begun += 1;
@@ -290,6 +299,7 @@ impl Shape {
         self.loops_left -= 1;
         *left = self.pass_bytes;
         self.walks = [Walk::new(self.step); 3];
+        self.replay.iter_mut().for_each(Replay::rewind);
         None
     }
 
@@ -307,6 +317,14 @@ impl Shape {
         Ask::Done
     }
 
+    /// What stands before the next I/O of a trace, if anything does.
+    fn replayed(&mut self, now: Nanos) -> Option<Ask> {
+        if self.next.is_some() {
+            return None;
+        }
+        self.replay.as_mut()?.ask(now, Ask::Flush { disk: 0, context: 0, token: FLUSH })
+    }
+
     /// Whether an I/O is of those that a pass counts.
     fn counts(&self, io: &Io) -> bool {
         self.counted && (self.pairs.is_none() || io.op == Op::Discard)
@@ -319,7 +337,11 @@ impl Shape {
     /// The next block to be read and checked, if that is what is being done.
     fn read_next(&mut self, in_flight: u64) -> Option<Ask> {
         match self.blocks.as_mut()?.look(in_flight)? {
-            Look::At { offset, bytes, token } => Some(Ask::Io(self.io(0, offset, bytes, token))),
+            Look::At { offset, bytes, token } => {
+                // It is due when it comes, whatever the rate says of the job's own.
+                self.due = None;
+                Some(Ask::Io(self.io(0, offset, bytes, token)))
+            }
             Look::Over => Some(Ask::Done),
             Look::Later => {
                 self.blocked = true;
@@ -346,6 +368,17 @@ impl Shape {
     fn draw(&mut self, prng: &mut Prng, now: Nanos) -> Ask {
         let io = match self.next.take() {
             Some(io) => io,
+            None if self.replay.is_some() => {
+                let Some((direction, at, bytes)) = self.replay.as_mut().and_then(Replay::next)
+                else {
+                    if self.counted {
+                        return Ask::Done;
+                    }
+                    self.replay.iter_mut().for_each(Replay::rewind);
+                    return Ask::Wait(now);
+                };
+                self.io(direction, self.range.offset + at, bytes, 0)
+            }
             None => {
                 let direction = match self.direction(prng, now) {
                     Ok(direction) => direction,
@@ -355,7 +388,9 @@ impl Shape {
                 let Some(piece) = written.or_else(|| self.place(direction, prng)) else {
                     return Ask::Done;
                 };
-                self.io(direction, piece.offset, piece.bytes, 0)
+                let io = self.io(direction, piece.offset, piece.bytes, 0);
+                let urgent = self.urgent.as_ref().and_then(|urgent| urgent.get(direction));
+                urgent.map_or(io, |urgent| urgent.draw(io, prng))
             }
         };
         let direction = usize::from(io.group);

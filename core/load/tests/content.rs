@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use weir_bio::{Flags, Nanos, Op, SECTOR};
+use weir_bio::{Class, Flags, IoPrio, Nanos, Op, SECTOR};
 use weir_load::jobfile::{self, JobFile};
 use weir_load::{Amount, Ask, Flows, Ground, Io, Job, JobError, Stream, Told, Workload};
 
@@ -262,13 +262,104 @@ fn a_write_with_fua_is_durable_and_the_start_may_be_none_of_the_disk() {
 }
 
 #[test]
+fn a_device_of_conventional_zones_is_read_as_one_without() {
+    let jobs = file!("zonemode_zbd").jobs;
+    let begun = Bench::of(&jobs[0]).run();
+    assert_eq!(begun.iter().map(|io| io.1).collect::<Vec<_>>(), [64, 96, 128, 160]);
+    let zones = "[a]\nzonemode=zbd\nrw=read\nbs=32k\nzonesize=64k\n";
+    for (more, why) in [
+        ("rw=randread\n", "takes sequential reads"),
+        ("rw=write\n", "takes sequential reads"),
+        ("bs=48k\n", "takes one bs"),
+        ("offset=4k\n", "takes one bs"),
+        ("zoneskip=64k\n", "takes zoneskip=0"),
+        ("zonesize=0\n", "no target here has zones of its own"),
+    ] {
+        refused(&format!("{zones}{more}"), why);
+    }
+}
+
+#[test]
+fn a_part_of_the_reads_has_a_priority_of_its_own() {
+    let job = &file!("cmdprio").jobs[0];
+    assert_eq!(job.urgent.map(|part| part.percent), [20, 0]);
+    let mut stream = stream(job);
+    let mut seen = [[0; 2]; 2];
+    while let Ask::Io(io) = stream.ask(Nanos::ZERO) {
+        let own = io.ioprio == IoPrio::new(Class::RealTime, 2);
+        assert!(own || io.ioprio == IoPrio::new(Class::Idle, 0), "{:?}", io.ioprio);
+        seen[usize::from(io.op == Op::Write)][usize::from(own)] += 1;
+        stream.ended(io.token, true, Nanos::ZERO);
+    }
+    let [[usual, own], [writes, none]] = seen;
+    assert_eq!((usual + own + writes, none), (2048, 0), "seed {}", job.seed);
+    let share = f64::from(own) / f64::from(usual + own);
+    assert!((0.15..0.25).contains(&share), "{own} of {} with seed {}", usual + own, job.seed);
+    for (option, why) in [
+        ("cmdprio_percentage=101", "not a whole number in 0..=100"),
+        ("cmdprio_class=4", "not a whole number in 0..=3"),
+        ("cmdprio=1,8", "not a whole number in 0..=7"),
+    ] {
+        refused(&format!("[a]\n{option}\n"), why);
+    }
+}
+
+#[test]
+fn a_trace_is_replayed_as_it_stands() {
+    let folder = std::env::temp_dir().join(format!("weir-replay-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let trace = folder.join("trace");
+    let text = "fio version 2 iolog\n/a add\n/a open\n/a write 8192 4096\n/a datasync 0 0\n\
+                /a wait 500 0\n/a read 0 8192\n/a close\n";
+    std::fs::write(&trace, text).expect("a file");
+    let text = include_str!("jobs/read_iolog.fio").replace("TRACE", &trace.display().to_string());
+    let job = &read("read_iolog", &text).jobs[0];
+    assert_eq!((job.size, job.loops), (Some(Amount::Bytes(12288)), 2));
+    let mut stream = stream(job);
+    for start in [0, 700_000] {
+        let mut ask = |at: u64| stream.ask(Nanos(start + at));
+        let Ask::Io(write) = ask(5) else { panic!("a write") };
+        assert_eq!((write.op, write.sector, write.sectors), (Op::Write, 16, 8));
+        let Ask::Flush { token, .. } = ask(5) else { panic!("a flush") };
+        assert_eq!(ask(6), Ask::Wait(Nanos(start + 500_005)));
+        let Ask::Io(last) = ask(500_005) else { panic!("a read") };
+        assert_eq!((last.op, last.sector, last.sectors), (Op::Read, 0, 16));
+        for token in [write.token, token, last.token] {
+            stream.ended(token, true, Nanos(start + 600_000));
+        }
+    }
+    assert_eq!(stream.ask(Nanos(2_000_000)), Ask::Done);
+    // A time-based one begins again.
+    let mut endless = self::stream(&Job { time_based: true, ..job.clone() });
+    let mut ios = 0;
+    for turn in 0..20_u64 {
+        match endless.ask(Nanos(turn * 1_000_000)) {
+            Ask::Io(io) => {
+                ios += 1;
+                endless.ended(io.token, true, Nanos(turn * 1_000_000));
+            }
+            Ask::Flush { token, .. } => endless.ended(token, true, Nanos(turn * 1_000_000)),
+            other => assert!(matches!(other, Ask::Wait(_)), "{other:?}"),
+        }
+    }
+    assert!(ios >= 6, "{ios}");
+    let small = Ground { bytes: 8192, ..GROUND };
+    let bounded = Job { size: None, ..job.clone() };
+    let JobError(why) = Stream::new(&bounded, small, 0).expect_err("it is beyond");
+    assert!(why.contains("4096 bytes at 8192 are beyond"), "{why}");
+    refused(&format!("{text}verify=md5\n"), "with verify");
+    refused(&format!("{text}rate_iops=5\n"), "with a rate");
+    refused("[a]\nread_iolog=/no/such/trace\n", "read_iolog=/no/such/trace: ");
+    std::fs::remove_dir_all(folder).expect("it goes");
+}
+
+#[test]
 fn logs_are_what_was_asked_for() {
     let jobs = file!("logs").jobs;
     let [a, b] = [0, 1].map(|job: usize| jobs[job].logs.clone());
     assert_eq!((a.latency.as_deref(), a.window_ns, a.told), (Some(""), 500_000_000, Told::Both));
     assert_eq!((b.bandwidth.as_deref(), b.iops.as_deref()), (Some("x"), Some("y")));
     assert_eq!((b.offset, b.priority, b.shared, b.latency), (true, true, true, None));
-    assert_eq!([a.first, b.first], [1, 3], "clones are counted");
     refused("[a]\nlog_issue_time=1\nlog_offset=1\n", "log_issue_time needs write_lat_log");
     refused("[a]\nlog_window_value=least\n", "takes avg, max or both");
 }

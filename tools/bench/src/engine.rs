@@ -14,5 +14,6 @@ mod pool;
 pub mod run;
 pub(crate) mod seat;
 pub mod tally;
+mod trace;
 mod used;
 mod worker;

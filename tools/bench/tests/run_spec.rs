@@ -10,7 +10,7 @@ use weir_bio::{Class, IoPrio};
 use weir_load::presets::Stage;
 use weir_load::{
     Access, Amount, Arrival, Batching, Direction, Distribution, Flow, Job, Logs, Sizes, Strides,
-    Thinking, Told, Verify, Zone,
+    Thinking, Told, Urgent, Verify, Zone,
 };
 
 fn one_of<T: Clone + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
@@ -161,9 +161,10 @@ fn content() -> impl Strategy<Value = Job> {
     let verify = (any::<u64>(), any::<[u32; 2]>(), vec(any::<u8>(), 0..9), any::<bool>());
     let flow = (0..=1000_u32, any::<u64>(), any::<u64>());
     let name = || of(any::<String>());
+    let traces = (name(), name(), any::<[(u8, u8); 2]>());
     let logs = (name(), name(), name(), any::<u64>(), any::<u32>(), any::<[bool; 4]>());
     let told = one_of(&[Told::Average, Told::Most, Told::Both]);
-    (verify, flow, logs, told).prop_map(|(verify, flow, logs, told)| {
+    (verify, flow, logs, told, traces).prop_map(|(verify, flow, logs, told, traces)| {
         let (verify_interval, verify_backlog, pattern, serialize_overlap) = verify;
         let (weight, id, sleep_ns) = flow;
         let (latency, bandwidth, iops, window_ns, first, flags) = logs;
@@ -188,6 +189,12 @@ fn content() -> impl Strategy<Value = Job> {
             must_exist: shared,
             flow: Flow { weight, id, sleep_ns },
             logs,
+            replay: traces.0,
+            trace: traces.1,
+            urgent: traces.2.map(|(percent, level)| Urgent {
+                percent,
+                ioprio: IoPrio::new(Class::Idle, level),
+            }),
             ..Job::default()
         }
     })

@@ -3,9 +3,10 @@
 use super::Section;
 use crate::Amount;
 use crate::engine::Engine;
-use crate::job::{Access, Direction};
+use crate::job::{Access, Direction, Job};
 use crate::order::Strides;
 use crate::quantity::{amount, size, yes};
+use crate::sizes::Sizes;
 
 /// A pattern, and behind it what is left out between two I/Os.
 pub(super) fn rw(section: &mut Section, value: &str) -> Result<(), String> {
@@ -77,9 +78,10 @@ pub(super) fn zone_mode(section: &mut Section, value: &str) -> Result<(), String
     section.zones.mode = match value {
         "none" => Some(false),
         "strided" => Some(true),
-        "zbd" => return Err(String::from("no target here is zoned: takes none or strided")),
-        _ => return Err(String::from("takes none or strided")),
+        "zbd" => Some(false),
+        _ => return Err(String::from("takes none, strided or zbd")),
     };
+    section.zones.of_device = value == "zbd";
     Ok(())
 }
 
@@ -118,15 +120,43 @@ pub(super) fn file_size(section: &mut Section, value: &str) -> Result<(), String
 pub(super) struct Zones {
     /// Whether they are strided, if that is said.
     mode: Option<bool>,
+    /// Whether they are those of a device, which are conventional here.
+    of_device: bool,
     bytes: Option<u64>,
     range: Option<u64>,
     skip: Option<u64>,
 }
 
 impl Zones {
+    /// That the I/O is the same on a device of conventional zones as on one without: it is
+    /// sequential and comes to its place whatever was written, and none of it crosses a boundary.
+    pub(super) fn check_device(self, job: &Job) -> Result<(), String> {
+        if !self.of_device {
+            return Ok(());
+        }
+        let refused = |why: &str| Err(format!("zonemode=zbd: {why}"));
+        let Some(zone) = self.bytes.filter(|bytes| *bytes > 0) else {
+            return refused("no target here has zones of its own: it needs a zonesize");
+        };
+        if (job.access, job.direction, job.step) != (Access::Sequential, Direction::Read, 0) {
+            return refused("takes sequential reads: no target here has a write pointer");
+        }
+        if self.skip.is_some_and(|skip| skip > 0) {
+            return refused("takes zoneskip=0");
+        }
+        let offset = match job.offset {
+            Amount::Bytes(bytes) => bytes,
+            Amount::Percent(_) => 0,
+        };
+        match job.sizes[0] {
+            Sizes::Fixed(bs) if zone.is_multiple_of(bs) && offset.is_multiple_of(bs) => Ok(()),
+            _ => refused("takes one bs, of which zonesize and offset are multiples"),
+        }
+    }
+
     /// The parts of a job's range; what is not said is as it was `before`.
     pub(super) fn strides(self, before: Option<Strides>) -> Result<Option<Strides>, String> {
-        let Zones { mode, bytes, range, skip } = self;
+        let Zones { mode, bytes, range, skip, .. } = self;
         if !mode.unwrap_or(before.is_some()) {
             // fio documents that zonemode=none makes nothing of them; left out, it is an error.
             let all = [("zonesize", bytes), ("zonerange", range), ("zoneskip", skip)];

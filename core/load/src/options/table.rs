@@ -3,7 +3,8 @@
 use weir_bio::{Class, IoPrio};
 
 use super::{
-    JobOption, SECOND, Section, bounded, by_direction, content, logs, pace, places, set_flush,
+    JobOption, SECOND, Section, bounded, by_direction, content, logs, pace, places, priority,
+    set_flush,
 };
 use crate::job::{Arrival, CLONES, DEPTH, RATE, RUNTIME_MAX, RUNTIME_MIN};
 use crate::place::Distribution;
@@ -236,8 +237,9 @@ pub const OPTIONS: &[JobOption] = &[
     ),
     option(
         "zonemode",
-        "none|strided",
-        "strided: the range in parts one after the other, with gaps; of one alone where random",
+        "none|strided|zbd",
+        "strided: the range in parts one after the other, with gaps; of one alone where random; \
+         zbd: conventional zones, which sequential reads do not cross",
         places::zone_mode,
     ),
     option("zonesize", "SIZE", "Bytes moved in a part before the next", places::zone_bytes),
@@ -261,16 +263,26 @@ pub const OPTIONS: &[JobOption] = &[
         "CLASS",
         "Class of priority: 0 none, 1 real-time, 2 best-effort, 3 idle",
         |s, v| {
-            let class = match whole(v, 0..=3)? {
-                1 => Class::RealTime,
-                2 => Class::BestEffort,
-                3 => Class::Idle,
-                _ => Class::None,
-            };
+            let class = priority::class_of(v)?;
             s.job.ioprio = IoPrio::new(class, s.job.ioprio.level());
             Ok(())
         },
     ),
+    option(
+        "cmdprio_percentage",
+        "PERCENT[,PERCENT]",
+        "The part of reads and of writes that has another priority (default 0)",
+        priority::percent,
+    )
+    .flag("cmdprio-percentage"),
+    option(
+        "cmdprio_class",
+        "CLASS[,CLASS]",
+        "Its class, as for prioclass (default 1)",
+        priority::class,
+    )
+    .flag("cmdprio-class"),
+    option("cmdprio", "LEVEL[,LEVEL]", "Its level (default 0)", priority::level),
     option(
         "fsync",
         "COUNT",
@@ -352,16 +364,15 @@ pub const OPTIONS: &[JobOption] = &[
         Ok(())
     }),
     option("sync", "none|sync|dsync", "Whether a write ends when it is durable", |s, v| {
-        s.job.durable = match v {
+        let durable = match v {
             "none" | "0" => false,
             "sync" | "dsync" | "1" => true,
             _ => return Err(String::from("takes none, sync or dsync")),
         };
-        Ok(())
+        s.set_durable(0, durable)
     }),
     bare("writefua", "Whether each write ends when it is durable: sync=dsync", |s, v| {
-        s.job.durable |= yes(v)?;
-        Ok(())
+        s.set_durable(1, yes(v)?)
     }),
     bare(
         "serialize_overlap",
@@ -457,6 +468,27 @@ pub const OPTIONS: &[JobOption] = &[
         Ok(())
     })
     .flag("log-issue-time"),
+    option(
+        "write_iolog",
+        "FILE",
+        "A trace of the I/Os in the order in which they begin, behind what the file holds, to be \
+         replayed by read_iolog",
+        |s, v| {
+            s.job.trace = Some(String::from(v));
+            Ok(())
+        },
+    )
+    .flag("write-iolog"),
+    option(
+        "read_iolog",
+        "FILE",
+        "The I/Os of a trace (\"fio version 2 iolog\") instead of those that rw and others say",
+        |s, v| {
+            s.job.replay = Some(String::from(v));
+            Ok(())
+        },
+    )
+    .flag("read-iolog"),
     bare(
         "per_job_logs",
         "Whether each clone has logs of its own; 0: NAME_bw.log, behind what it holds (default 1)",

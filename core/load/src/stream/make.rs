@@ -14,6 +14,7 @@ use crate::pairs::Pairs;
 use crate::pauses::Pauses;
 use crate::place::{Distribution, Places};
 use crate::plain::{Next, Plain};
+use crate::replay::Replay;
 use crate::sizes::Sizes;
 use crate::walk::{Stride, Walk};
 
@@ -31,6 +32,8 @@ fn pacers(job: &Job, seed: u64) -> ByDirection<Option<Pacer>> {
 /// Bytes that a pass moves.
 fn pass_bytes(job: &Job, ground: Ground, range: Range, map: Option<&(Map, Cells)>) -> u64 {
     match (job.io_size, map) {
+        // A trace ends where it ends.
+        _ if job.replay.is_some() => u64::MAX,
         // A share is one of the range, and never nothing.
         (Some(bytes), _) => bytes.of(range.bytes, ground.block).max(1),
         // What is less than a cell at the end is in no map.
@@ -102,6 +105,7 @@ impl Shape {
                 (false, false) => Flags::SYNC | Flags::IDLE,
             },
             ioprio: job.ioprio,
+            urgent: job.urgent.iter().any(|part| part.percent > 0).then_some(job.urgent),
             pauses: Pauses::new(job, seed),
             gate: Gate::of(job),
             pairs,
@@ -111,6 +115,7 @@ impl Shape {
             overlaps: overlaps.then(Overlaps::default),
             pattern: if job.verify.is_none() { job.pattern.clone() } else { Vec::new() },
             flow: None,
+            replay: Replay::of(job, range)?,
             counted: !job.time_based,
             pass_bytes,
             loops_left: job.loops - 1,
@@ -134,6 +139,7 @@ impl Shape {
         let unpaced = self.pauses.are_none() && self.pacers.iter().all(Option::is_none);
         let unwatched = self.flush_every == 0 && self.blocks.is_none() && self.gate.is_none();
         let unwatched = unwatched && self.overlaps.is_none() && job.flow.weight == 0;
+        let unwatched = unwatched && job.replay.is_none() && self.urgent.is_none();
         // A pass that ends within the range is followed by one that begins at its start.
         let one_pass =
             job.loops == 1 || (job.io_size.is_none() && self.range.bytes.is_multiple_of(bytes));

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use weir::{Bio, Completion, Data, Op};
-use weir_bio::{Nanos, SECTOR};
+use weir_bio::{IoPrio, Nanos, SECTOR};
 use weir_load::oltp::Instance;
 use weir_load::{Ask, Event, Fault, Io, Stream, Workload};
 
@@ -12,6 +12,7 @@ use crate::engine::pace::Pace;
 use crate::engine::pool::Pool;
 use crate::engine::seat::Seat;
 use crate::engine::tally::{Tally, Took};
+use crate::engine::trace::Trace;
 
 /// The work of a client.
 pub(crate) enum Work {
@@ -40,6 +41,7 @@ pub(crate) struct Plan {
     pub(crate) runtime_ns: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) log: Option<Box<Log>>,
+    pub(crate) trace: Option<Box<Trace>>,
 }
 
 impl Plan {
@@ -88,6 +90,7 @@ struct Begun {
     token: u16,
     /// The kind of figures it belongs to.
     kind: u8,
+    ioprio: IoPrio,
 }
 
 /// A client at work on its thread.
@@ -108,6 +111,7 @@ pub(crate) struct Client {
     /// What has ended is looked at: what was read, or for the log.
     looks: bool,
     log: Option<Box<Log>>,
+    trace: Option<Box<Trace>>,
     /// Its I/Os are due at times of their own.
     paced: bool,
     pub(crate) apart: bool,
@@ -162,12 +166,13 @@ impl Client {
             touched: Vec::new(),
             uniform: plan.uniform,
             fills,
-            begins_anew: fills || waits,
             looks: checks || plan.log.is_some(),
             log: plan.log,
+            begins_anew: fills || waits || plan.trace.is_some(),
+            trace: plan.trace,
             paced,
-            // I/Os that have to be filled begin together when all of them are.
-            apart: plan.apart && !fills,
+            // I/Os that are filled with what is checked begin together when all of them are.
+            apart: plan.apart && !(fills && checks),
             live: 0,
             held: VecDeque::new(),
             made: Vec::new(),
@@ -223,10 +228,18 @@ impl Client {
                 Ask::Flush { context, token, .. } => {
                     let kind = self.flush_kind();
                     let (asked_at, accepted_at) = (now, now);
-                    let begun = Begun { asked_at, accepted_at, sector: 0, token, kind };
+                    let begun = Begun {
+                        asked_at,
+                        accepted_at,
+                        sector: 0,
+                        token,
+                        kind,
+                        ioprio: IoPrio::NONE,
+                    };
                     let bio = Bio::flush().cookie(self.note(begun));
                     let seat = self.seat + usize::from(context);
                     if self.begins_anew {
+                        self.trace_io(Op::Flush, 0, 0);
                         // Behind those that were asked for before it.
                         self.live += 1;
                         self.made.push((seat, bio, false));
@@ -315,10 +328,11 @@ impl Client {
             Work::Stream(_) | Work::Oltp(_) => None,
         };
         let asked_at = late_since.unwrap_or(now);
-        let Io { sector, token, group: kind, .. } = *io;
-        bio.cookie = self.note(Begun { asked_at, accepted_at: now, sector, token, kind });
+        let Io { sector, token, group: kind, ioprio, .. } = *io;
+        bio.cookie = self.note(Begun { asked_at, accepted_at: now, sector, token, kind, ioprio });
         let seat = self.seat + usize::from(io.context);
         if self.begins_anew {
+            self.trace_io(io.op, sector, io.sectors);
             self.live += 1;
             self.made.push((seat, bio, late_since.is_some()));
         } else {
@@ -411,7 +425,7 @@ impl Client {
     /// A row for the log, if it has one; flushes have none.
     #[cold]
     fn write_down(&mut self, cookie: u64, sectors: u32, wait_ns: u64, now: Nanos) {
-        let Begun { asked_at, accepted_at, sector, kind, .. } = self.begun[cookie as usize];
+        let Begun { asked_at, accepted_at, sector, kind, ioprio, .. } = self.begun[cookie as usize];
         let Some(log) = self.log.as_mut().filter(|_| kind != STREAM_KINDS.len() as u8 - 1) else {
             return;
         };
@@ -424,6 +438,7 @@ impl Client {
             wait_ns: (accepted_at.since(asked_at) + wait_ns).min(total_ns),
             issued: accepted_at + wait_ns,
             at: now,
+            ioprio,
         });
         if let Some(what) = log.take_failure() {
             self.failed.get_or_insert(Failed { what, disk: usize::MAX });
@@ -435,9 +450,18 @@ impl Client {
         self.log.iter_mut().for_each(|log| log.begin(from));
     }
 
-    /// Its log is complete, or not.
-    pub(crate) fn finish_log(&mut self) -> Result<(), String> {
-        self.log.as_mut().map_or(Ok(()), |log| log.finish())
+    /// Its log and its trace are complete, or not.
+    pub(crate) fn finish_log(&mut self, until: Option<Nanos>) -> Result<(), String> {
+        self.log.as_mut().map_or(Ok(()), |log| log.finish(until))?;
+        self.trace.as_mut().map_or(Ok(()), |trace| trace.finish())
+    }
+
+    /// A line for the trace of what a job does, if there is one.
+    #[inline]
+    fn trace_io(&mut self, op: Op, sector: u64, sectors: u32) {
+        if let Some(trace) = self.trace.as_mut().filter(|_| !self.reading_back) {
+            trace.note(op, sector, sectors);
+        }
     }
 
     #[cold]

@@ -25,6 +25,7 @@ pub(crate) struct Ended {
     pub(crate) wait_ns: u64,
     pub(crate) issued: Nanos,
     pub(crate) at: Nanos,
+    pub(crate) ioprio: IoPrio,
 }
 
 /// What a log is of.
@@ -83,8 +84,10 @@ pub(crate) struct Log {
     told: Told,
     offset: bool,
     issue_time: bool,
-    /// The column of the priority.
+    /// The job's priority, and the column of it.
+    ioprio: IoPrio,
     priority: String,
+    whole_priority: bool,
     /// When the job is measured from.
     from: Nanos,
     sums: [Sum; DIRECTIONS],
@@ -127,7 +130,9 @@ impl Log {
                 told: *told,
                 offset: job.logs.offset,
                 issue_time: job.logs.issue_time,
+                ioprio: job.ioprio,
                 priority,
+                whole_priority: job.logs.priority,
                 from: Nanos::ZERO,
                 sums: [Sum::default(); DIRECTIONS],
                 failed: None,
@@ -161,14 +166,17 @@ impl Log {
         sum.last = at;
     }
 
-    /// The windows that have begun, and whatever is not written yet.
+    /// The windows that have begun, and whatever is not written yet. The last one goes until the
+    /// clone's time was up, if it has one, else until the last I/O.
     ///
     /// # Errors
     /// Rows that could not be written, now or before.
-    pub(crate) fn finish(&mut self) -> Result<(), String> {
+    pub(crate) fn finish(&mut self, until: Option<Nanos>) -> Result<(), String> {
         for direction in 0..DIRECTIONS {
             let Sum { window, last, .. } = self.sums[direction];
-            self.write_window(direction, (last - window * self.window_ns).max(1));
+            let until = until.map_or(last, |until| until.since(self.from).max(last));
+            let passed = until - window * self.window_ns;
+            self.write_window(direction, passed.clamp(1, self.window_ns.max(1)));
         }
         self.write_out(0);
         self.failed.take().map_or(Ok(()), Err)
@@ -180,7 +188,7 @@ impl Log {
     }
 
     fn write_one(&mut self, ended: &Ended) {
-        let Ended { direction, offset, bytes, total_ns, wait_ns, issued, at } = *ended;
+        let Ended { direction, offset, bytes, total_ns, wait_ns, issued, at, .. } = *ended;
         let ms = at.since(self.from) / 1_000_000;
         for output in &mut self.outputs {
             let (value, of_device) = match output.kind {
@@ -195,7 +203,10 @@ impl Log {
             if self.offset {
                 write!(row, ", {offset}").expect("a string takes text");
             }
-            write!(row, ", {}", self.priority).expect("a string takes text");
+            let own = ended.ioprio != self.ioprio;
+            let own = own.then(|| IoPrioColumn::of(ended.ioprio, self.whole_priority).0);
+            let priority = own.as_ref().unwrap_or(&self.priority);
+            write!(row, ", {priority}").expect("a string takes text");
             if self.issue_time {
                 let issued = if of_device { issued.since(self.from) } else { 0 };
                 write!(row, ", {issued}").expect("a string takes text");
@@ -213,7 +224,10 @@ impl Log {
             return;
         }
         let end = if ns == self.window_ns { (window + 1) * ns } else { last };
-        for output in &mut self.outputs {
+        // A rate over a moment says nothing.
+        let is_rate = |kind| matches!(kind, Kind::Bandwidth | Kind::Ios);
+        let is_short = ns < self.window_ns / 10;
+        for output in self.outputs.iter_mut().filter(|one| !(is_short && is_rate(one.kind))) {
             let times = |spread: Spread| [spread.mean(ios), spread.most];
             let [mean, most] = match output.kind {
                 Kind::Latency => times(total),
@@ -311,6 +325,7 @@ mod tests {
             wait_ns: wait_ms * MS,
             issued: Nanos(7 + (at_ms - total_ms + wait_ms) * MS),
             at,
+            ioprio: IoPrio::new(Class::RealTime, 3),
         }
     }
 
@@ -330,7 +345,7 @@ mod tests {
         let rich = Logs { offset: true, priority: true, issue_time: true, ..logs.clone() };
         let mut log = log(&folder, logs, IoPrio::new(Class::RealTime, 3));
         log.note(&ended(1, 30, 10, 4));
-        log.finish().expect("it is written");
+        log.finish(None).expect("it is written");
         for (end, row) in [
             ("lat", "30, 10000000, 1, 4096, 1"),
             ("slat", "30, 4000000, 1, 4096, 1"),
@@ -341,13 +356,15 @@ mod tests {
             assert_eq!(rows(&folder, &format!("x_{end}.5.log")), [row], "{end}");
         }
         let mut log = super::tests::log(&folder, rich, IoPrio::new(Class::BestEffort, 3));
+        // One of the job's priority, and one of its own.
+        let ioprio = IoPrio::new(Class::BestEffort, 3);
+        log.note(&Ended { ioprio, ..ended(0, 30, 10, 4) });
         log.note(&ended(0, 30, 10, 4));
-        log.finish().expect("it is written");
-        for (end, row) in [
-            ("lat", "30, 10000000, 0, 4096, 8192, 0x4003, 0"),
-            ("clat", "30, 6000000, 0, 4096, 8192, 0x4003, 24000000"),
-        ] {
-            assert_eq!(rows(&folder, &format!("x_{end}.5.log")), [row], "{end}");
+        log.finish(None).expect("it is written");
+        for (end, value, issued) in [("lat", 10_000_000, 0), ("clat", 6_000_000, 24_000_000)] {
+            let row = |ioprio: &str| format!("30, {value}, 0, 4096, 8192, {ioprio}, {issued}");
+            let written = rows(&folder, &format!("x_{end}.5.log"));
+            assert_eq!(written, ["0x4003", "0x2003"].map(row), "{end}");
         }
         std::fs::remove_dir_all(folder).expect("it goes");
     }
@@ -363,18 +380,32 @@ mod tests {
         {
             log.note(&ended(direction, at, total, 2));
         }
-        log.finish().expect("it is written");
+        // Its time is up in the middle of the last window, in which one of its I/Os ended.
+        log.finish(Some(Nanos(7 + 380 * MS))).expect("it is written");
         let lat = ["100, 15000000, 20000000, 0, 0, 0", "200, 10000000, 10000000, 0, 0, 0"];
-        let last = ["350, 8000000, 8000000, 0, 0, 0", "40, 10000000, 10000000, 1, 0, 0"];
+        let last = ["350, 8000000, 8000000, 0, 0, 0", "100, 10000000, 10000000, 1, 0, 0"];
         assert_eq!(rows(&folder, "x_lat.2.log"), [lat, last].concat());
-        // 8 KiB in 100 ms, and 4 KiB in the half of the last window.
+        // 8 KiB in 100 ms, and 4 KiB in four fifths of the last window.
         let bw = rows(&folder, "x_bw.2.log");
         assert_eq!(bw[0], "100, 80, 80, 0, 0, 0");
-        assert_eq!(bw[2], "350, 80, 80, 0, 0, 0");
+        assert_eq!(bw[2], "350, 50, 50, 0, 0, 0");
         assert_eq!(
             rows(&folder, "x_iops.2.log")[..2],
             ["100, 20, 20, 0, 0, 0", "200, 10, 10, 0, 0, 0"]
         );
+        std::fs::remove_dir_all(folder).expect("it goes");
+    }
+
+    #[test]
+    fn the_last_window_has_no_rate_of_a_moment() {
+        let folder = folder("moment");
+        let logs = Logs { latency: x(), iops: x(), window_ns: 100 * MS, ..Logs::default() };
+        let mut log = log(&folder, logs, IoPrio::NONE);
+        log.note(&ended(0, 50, 1, 0));
+        log.note(&ended(0, 101, 1, 0));
+        log.finish(None).expect("it is written");
+        assert_eq!(rows(&folder, "x_iops.2.log"), ["100, 10, 0, 0, 0"]);
+        assert_eq!(rows(&folder, "x_lat.2.log").len(), 2);
         std::fs::remove_dir_all(folder).expect("it goes");
     }
 
@@ -386,7 +417,7 @@ mod tests {
                 let logs = Logs { bandwidth: x(), shared, ..Logs::default() };
                 let mut log = log(&folder, logs, IoPrio::NONE);
                 log.note(&ended(0, 1, 1, 0));
-                log.finish().expect("it is written");
+                log.finish(None).expect("it is written");
             }
             assert_eq!(rows(&folder, file).len(), wanted, "{file}");
         }
@@ -403,7 +434,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/full", format!("{folder}/x_iops.2.log")).expect("a link");
         let mut log = log(&folder, logs("x"), IoPrio::NONE);
         log.note(&ended(0, 1, 1, 0));
-        let why = log.finish().expect_err("the disk is full");
+        let why = log.finish(None).expect_err("the disk is full");
         assert!(why.contains("x_iops.2.log: No space left"), "{why}");
         std::fs::remove_dir_all(folder).expect("it goes");
     }

@@ -21,6 +21,7 @@ use crate::engine::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
 use crate::engine::commits;
 use crate::engine::log::Log;
 use crate::engine::tally::Tally;
+use crate::engine::trace::Trace;
 use crate::engine::used::Used;
 use crate::engine::worker::{self, End, Left, News, Shared, Window};
 
@@ -259,7 +260,8 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
                     let mut stream = stream.map_err(|e| format!("job {}: {e}", job.name))?;
                     stream.join(job, &mut flows);
                     let plan = stream_plan(job, stream, (*disk, row, clone), of_run);
-                    plans.push(Plan { log: Log::open(job, clone)?, ..plan });
+                    let trace = Trace::of(job, &options.names[*disk])?;
+                    plans.push(Plan { log: Log::open(job, clone)?, trace, ..plan });
                 }
             }
             Load::Oltp { profiles, data, redo, .. } => {
@@ -336,6 +338,7 @@ pub(crate) fn stream_plan(
         runtime_ns,
         seed: job.seed_of(clone),
         log: None,
+        trace: None,
     }
 }
 
@@ -361,6 +364,7 @@ fn oltp_plan(
         runtime_ns: of_run,
         seed: profile.seed,
         log: None,
+        trace: None,
     }
 }
 

@@ -288,8 +288,11 @@ impl<'a, S: Seat> Worker<'a, S> {
         for client in &mut self.clients {
             self.tally.leave(client.row, std::mem::take(&mut client.unfinished));
         }
-        let finished = self.clients.iter_mut().map(Client::finish_log);
-        let failure = finished.filter_map(Result::err).next();
+        let clients = self.clients.iter_mut().zip(&limits);
+        let finished = clients.map(|(client, limit)| client.finish_log(*limit));
+        // All of them, also behind one that fails.
+        let failures: Vec<String> = finished.filter_map(Result::err).collect();
+        let failure = failures.into_iter().next();
         let ends = self.clients.iter().zip(limits).map(|(client, limit)| {
             let end = match (client.ended_by_work, limit) {
                 (true, limit) => End::Work(limit.map_or(client.last, |at| at.min(client.last))),

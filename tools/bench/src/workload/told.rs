@@ -51,6 +51,13 @@ pub(crate) fn job_json(job: &Job, device: &Device) -> Value {
         told["prioclass"] = (job.ioprio.class() as u8).into();
         told["prio"] = job.ioprio.level().into();
     }
+    for (part, name) in job.urgent.iter().zip(["reads", "writes"]) {
+        if part.percent > 0 {
+            let (class, level) = (part.ioprio.class() as u8, part.ioprio.level());
+            told["cmdprio"][name] =
+                serde_json::json!({"percentage": part.percent, "class": class, "level": level});
+        }
+    }
     if job.ramp_ns > 0 {
         told["ramp_time_ns"] = job.ramp_ns.into();
     }
@@ -99,6 +106,11 @@ fn tell_content(job: &Job, told: &mut Value) {
     if !job.pattern.is_empty() {
         let start = &job.pattern[..job.pattern.len().min(16)];
         told["pattern"] = json!({ "bytes": job.pattern.len(), "starts_with": start });
+    }
+    for (name, file) in [("read_iolog", &job.replay), ("write_iolog", &job.trace)] {
+        if let Some(file) = file {
+            told[name] = file.clone().into();
+        }
     }
     if job.serialize_overlap {
         told["serialize_overlap"] = true.into();

@@ -115,6 +115,12 @@ impl Asked<'_> {
         for job in stages.iter_mut().flat_map(|stage| &mut stage.jobs) {
             notes.extend(self.flags.apply(job)?);
         }
+        // No two clones of a run have one log.
+        let mut first = 1;
+        for job in stages.iter_mut().flat_map(|stage| &mut stage.jobs) {
+            job.logs.first = first;
+            first += u32::from(job.clones);
+        }
         self.deepen(&mut stages, target.as_deref());
         let jobs = || stages.iter().flat_map(|stage| &stage.jobs);
         if target.is_none() && jobs().all(|job| job.target.is_none()) && !self.flags.has("filename")

@@ -179,7 +179,10 @@ impl JobFlags {
         let JobFlags { job, flags, oltp } = self;
         let spec = Asked { job: job.as_deref(), target, flags, oltp, window }.spec()?;
         if let Workload::Stages(stages) = &spec.workload
-            && let Some(job) = stages.iter().flat_map(|s| &s.jobs).find(|j| !j.logs.are_none())
+            && let Some(job) = stages
+                .iter()
+                .flat_map(|s| &s.jobs)
+                .find(|j| !j.logs.are_none() || j.trace.is_some())
         {
             return Err(Failure::Bad(format!(
                 "job {} writes logs, and each run of a comparison would overwrite them: weir bench \
