@@ -232,7 +232,8 @@ mod tests {
         });
         let seen = Arc::clone(&shared);
         let until = std::thread::spawn(move || {
-            while seen.all[0].done() < WHOLE {
+            // The first is kept before the second is begun.
+            while seen.next.load(Ordering::Acquire) < 2 {
                 std::thread::yield_now();
             }
             interrupted.store(true, Ordering::Release);
