@@ -45,8 +45,8 @@ fn main() -> ExitCode {
     let folder = arguments
         .word("--folder")
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
-    let rounds: u32 = arguments.number("--rounds", 20, 1);
-    let milliseconds: u32 = arguments.number("--milliseconds", 100, 10);
+    let rounds: u32 = arguments.number("--rounds", 20, 2);
+    let milliseconds: u32 = arguments.number("--milliseconds", 100, 200);
     let mib = u64::from(arguments.number("--mib", 256, 1));
     let image = RemovedAtEnd(folder.join(format!("weir-predict-{}.img", std::process::id())));
     fill(&image.0, mib << 20);
