@@ -79,19 +79,21 @@ pub const PARTITION: &[Attribute] = &[
     }),
 ];
 
-/// The files of `block/<pool>/<disk>/weir`.
-pub const PARTITION_WEIR: &[Attribute] = &[
-    Attribute::tells(
-        "flush_error",
-        "",
-        "none",
-        "How the first flush ended that failed: what was written before it may not be durable.",
-        flush_error,
-    ),
+const FLUSH_ERROR: Attribute = Attribute::tells(
+    "flush_error",
+    "",
+    "none",
+    "How the first flush ended that failed: what was written before it may not be durable.",
+    flush_error,
+);
+
+const UPTIME: Attribute =
     Attribute::tells("uptime_ms", "ms", "0", "How long the disk has been there.", |entry| {
         entry.disk.uptime_ms().to_string()
-    }),
-];
+    });
+
+/// The files of `block/<pool>/<disk>/weir`.
+pub const PARTITION_WEIR: &[Attribute] = &[FLUSH_ERROR, UPTIME];
 
 fn flush_error(entry: &Entry) -> String {
     entry.disk.flush_error().map_or_else(|| "none".into(), |status| status.to_string())
@@ -159,13 +161,7 @@ const TIMEOUT_MAX_S: u32 = u32::MAX / 1000;
 
 /// The files of `block/<disk>/weir`.
 pub const WEIR: &[Attribute] = &[
-    Attribute::tells(
-        "flush_error",
-        "",
-        "none",
-        "How the first flush ended that failed: what was written before it may not be durable.",
-        flush_error,
-    ),
+    FLUSH_ERROR,
     Attribute::tells("last_switch_us", "us", "0", "I/O kept out by the last switch.", |entry| {
         entry.disk.last_switch_us().to_string()
     }),
@@ -185,9 +181,7 @@ pub const WEIR: &[Attribute] = &[
             Spread::RoundRobin => "round-robin",
         })
     }),
-    Attribute::tells("uptime_ms", "ms", "0", "How long the disk has been there.", |entry| {
-        entry.disk.uptime_ms().to_string()
-    }),
+    UPTIME,
 ];
 
 /// Further files of `block/<disk>/weir` of a mapped disk.
