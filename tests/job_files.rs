@@ -192,3 +192,21 @@ fn each_clone_of_a_run_has_a_log_of_its_own() {
         assert_eq!(rows.lines().count(), 4, "{name}: {rows}");
     }
 }
+
+#[test]
+fn a_run_that_is_refused_leaves_the_logs_of_another_as_they_are() {
+    let folder = Folder::new();
+    let job = |size: &str| format!("rw=read\nfilename=disk.img\nsize={size}\n");
+    fs::write(folder.near("disk.img"), [1; 65536]).expect("a file");
+    let one = format!("[a]\nwrite_lat_log=x\n{}", job("8k"));
+    fs::write(folder.near("one.fio"), &one).expect("a file");
+    told(&folder, &["bench", "one.fio", "--quiet"]);
+    let log = fs::read(folder.near("x_lat.1.log")).expect("a log");
+    assert!(!log.is_empty());
+    // The trace of the second job goes beyond its size.
+    fs::write(folder.near("trace"), "fio version 2 iolog\n/a read 32768 4096\n").expect("a file");
+    let two = format!("{one}[b]\nread_iolog=trace\n{}", job("16k"));
+    fs::write(folder.near("two.fio"), two).expect("a file");
+    expect_refused(&folder, &["bench", "two.fio", "--quiet"], &["job b", "beyond size=16384"]);
+    assert_eq!(fs::read(folder.near("x_lat.1.log")).expect("a log"), log);
+}

@@ -29,3 +29,23 @@ impl Job {
         of_clone.saturating_mul(u64::from(self.clones))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Direction, Verify};
+
+    #[test]
+    fn a_backlog_of_writes_takes_two_words_for_each() {
+        let ground = Ground { bytes: 1 << 20, block: 512, read_only: false };
+        let verifies = |every| Job {
+            direction: Direction::Write,
+            verify: Some(Verify::Crc32c),
+            verify_backlog: [every, 0],
+            clones: 2,
+            ..Job::default()
+        };
+        let more = verifies(1000).kept_bytes(ground) - verifies(0).kept_bytes(ground);
+        assert_eq!(more, 2 * 1000 * 16);
+    }
+}

@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn each_line_is_what_it_says_or_is_refused_with_its_number() {
         let text = "fio version 2 iolog\n/a b add\n/a b open\n/a b read 0 4096\n/a b wait 99 0\n\
-                    /a b wait 200 0\n/a b write 4096 512\n/a b sync 0 0\n/a b trim 512 512\n\
+                    /a b wait 100 0\n/a b write 4096 512\n/a b sync 0 0\n/a b trim 512 512\n\
                     /a b datasync\n/a b wait 300 0\n/a b close\n";
         let steps = parse(text.as_bytes()).expect("a trace");
         let wait = |us: u64| Step::Wait(us * 1000);
@@ -197,12 +197,12 @@ mod tests {
             steps,
             [
                 io(0, 0, 4096),
-                wait(200),
+                wait(100),
                 io(1, 4096, 512),
                 Step::Flush,
                 io(2, 512, 512),
                 Step::Flush,
-                wait(500)
+                wait(400)
             ]
         );
         for (text, why) in [

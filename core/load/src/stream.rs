@@ -592,6 +592,26 @@ mod tests {
     }
 
     #[test]
+    fn a_check_between_writes_is_due_when_it_comes_and_not_with_the_last_of_them() {
+        let job = Job {
+            direction: Direction::Write,
+            verify: Some(Verify::Crc32c),
+            verify_backlog: [1, 0],
+            rate: [0, 1000, 0],
+            depth: 1,
+            time_based: false,
+            size: Some(Amount::Bytes(65536)),
+            ..job()
+        };
+        let mut stream = Stream::new(&job, GROUND, 0).expect("a job");
+        let Ask::Io(write) = stream.ask(Nanos(0)) else { panic!("a write") };
+        stream.ended(write.token, true, Nanos(10_000));
+        let Ask::Io(check) = stream.ask(Nanos(10_000)) else { panic!("a read") };
+        assert_eq!((write.op, check.op), (Op::Write, Op::Read));
+        assert_eq!(stream.late_since(Nanos(0)), None, "it was not held up");
+    }
+
+    #[test]
     fn what_comes_due_while_its_thread_is_at_work_is_late_from_then_on() {
         let job = Job { direction: Direction::Read, rate: [1000; 3], depth: 8, ..job() };
         let mut stream = Stream::new(&job, GROUND, 0).expect("a job");

@@ -280,6 +280,43 @@ fn a_device_of_conventional_zones_is_read_as_one_without() {
 }
 
 #[test]
+fn what_is_said_of_all_jobs_can_be_taken_back_for_one() {
+    let text = "[global]\nwritefua=1\n[a]\nsync=none\n[b]\nwritefua=0\n[c]\nsync=1\nwritefua=0\n";
+    let durable: Vec<bool> = read("x.fio", text).jobs.iter().map(|job| job.durable).collect();
+    assert_eq!(durable, [true, false, true]);
+    // Of a job that only reads, what its blocks would be filled with says nothing.
+    let reads = "[a]\nrw=read\nverify=crc32c\nbuffer_pattern=1\n";
+    assert!(read("x.fio", reads).jobs[0].verify.is_some());
+    // One file for each clone is what a job with several names has anyway.
+    let named = "[a]\nrw=read\nsize=8k\nfilename=a:b\nnrfiles=1\n";
+    assert_eq!(read("x.fio", named).jobs.len(), 1);
+}
+
+#[test]
+fn a_job_that_has_done_holds_up_none_of_its_flow() {
+    let text = "[a]\nsize=8k\nflow=1\n[b]\nsize=64k\nflow=1\n";
+    let jobs = read("x.fio", text).jobs;
+    let mut flows = Flows::of(jobs.iter());
+    let mut streams: Vec<Stream> = jobs.iter().map(stream).collect();
+    streams.iter_mut().zip(&jobs).for_each(|(stream, job)| stream.join(job, &mut flows));
+    let (mut ios, mut done) = ([0; 2], [false; 2]);
+    for turn in 0..200 {
+        let now = Nanos(turn * 1_000_000);
+        for (number, stream) in streams.iter_mut().enumerate() {
+            match stream.ask(now) {
+                Ask::Io(io) => {
+                    ios[number] += 1;
+                    stream.ended(io.token, true, now);
+                }
+                Ask::Done => done[number] = true,
+                Ask::Wait(_) | Ask::Blocked | Ask::Flush { .. } => {}
+            }
+        }
+    }
+    assert_eq!((ios, done), ([2, 16], [true; 2]));
+}
+
+#[test]
 fn a_part_of_the_reads_has_a_priority_of_its_own() {
     let job = &file!("cmdprio").jobs[0];
     assert_eq!(job.urgent.map(|part| part.percent), [20, 0]);
@@ -295,6 +332,8 @@ fn a_part_of_the_reads_has_a_priority_of_its_own() {
     assert_eq!((usual + own + writes, none), (2048, 0), "seed {}", job.seed);
     let share = f64::from(own) / f64::from(usual + own);
     assert!((0.15..0.25).contains(&share), "{own} of {} with seed {}", usual + own, job.seed);
+    let both = &read("x.fio", "[a]\ncmdprio_percentage=30\n").jobs[0];
+    assert_eq!(both.urgent.map(|part| part.percent), [30, 30], "one value is for both");
     for (option, why) in [
         ("cmdprio_percentage=101", "not a whole number in 0..=100"),
         ("cmdprio_class=4", "not a whole number in 0..=3"),
@@ -349,6 +388,7 @@ fn a_trace_is_replayed_as_it_stands() {
     assert!(why.contains("4096 bytes at 8192 are beyond"), "{why}");
     refused(&format!("{text}verify=md5\n"), "with verify");
     refused(&format!("{text}rate_iops=5\n"), "with a rate");
+    refused(&format!("{text}io_size=4k\n"), "with a rate or io_size");
     refused("[a]\nread_iolog=/no/such/trace\n", "read_iolog=/no/such/trace: ");
     std::fs::remove_dir_all(folder).expect("it goes");
 }

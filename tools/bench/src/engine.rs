@@ -17,3 +17,4 @@ pub mod tally;
 mod trace;
 mod used;
 mod worker;
+mod written;

@@ -19,11 +19,10 @@ use weir_load::{Access, Flows, Ground, Job, Range, Sizes, Stream};
 use crate::cpu::{CpuTime, PerCpu};
 use crate::engine::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
 use crate::engine::commits;
-use crate::engine::log::Log;
 use crate::engine::tally::Tally;
-use crate::engine::trace::Trace;
 use crate::engine::used::Used;
 use crate::engine::worker::{self, End, Left, News, Shared, Window};
+use crate::engine::written;
 
 /// One workload of a run.
 #[derive(Clone, Debug)]
@@ -227,8 +226,7 @@ pub fn run(options: &Options<'_>) -> Result<Measured, String> {
             match std::thread::Builder::new().spawn_scoped(scope, thread) {
                 Ok(thread) => started.push(thread),
                 Err(why) => {
-                    let nth = index + 1;
-                    let why = format!("thread {nth} of {threads} cannot be started: {why}");
+                    let why = format!("thread {} of {threads} cannot be started: {why}", index + 1);
                     let _ = sender.send(News::Ready(Err(why)));
                 }
             }
@@ -248,7 +246,7 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
         Load::Stream { job, .. } => Some(job.as_ref()),
         Load::Oltp { .. } => None,
     });
-    let mut flows = Flows::of(jobs);
+    let (mut flows, mut written) = (Flows::of(jobs), Vec::new());
     for load in options.loads {
         let row = groups.len();
         let of_run = options.runtime.map(|runtime| runtime.as_nanos() as u64);
@@ -260,8 +258,8 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
                     let mut stream = stream.map_err(|e| format!("job {}: {e}", job.name))?;
                     stream.join(job, &mut flows);
                     let plan = stream_plan(job, stream, (*disk, row, clone), of_run);
-                    let trace = Trace::of(job, &options.names[*disk])?;
-                    plans.push(Plan { log: Log::open(job, clone)?, trace, ..plan });
+                    written.push((plans.len(), job.as_ref(), clone, &options.names[*disk]));
+                    plans.push(plan);
                 }
             }
             Load::Oltp { profiles, data, redo, .. } => {
@@ -280,6 +278,7 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
             groups.push(Group { name, op, is_io: *is_io, row, ended_after: None });
         }
     }
+    written::open(&mut plans, &written)?;
     Ok((plans, groups))
 }
 
