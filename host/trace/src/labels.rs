@@ -35,6 +35,24 @@ pub fn shortened(text: &str, most: usize) -> String {
     head.chain(['…']).chain(tail).collect()
 }
 
+/// Texts with at most so many characters each, apart where the texts are: where two would be the
+/// same without their middle, they end in their positions, counted from 1, as `#2`.
+#[must_use]
+pub fn shortened_apart(texts: &[String], most: usize) -> Vec<String> {
+    let short: Vec<String> = texts.iter().map(|text| shortened(text, most)).collect();
+    let is_taken = |at: usize| {
+        (0..texts.len()).any(|other| short[other] == short[at] && texts[other] != texts[at])
+    };
+    let numbered = |(at, text): (usize, &String)| {
+        if !is_taken(at) {
+            return short[at].clone();
+        }
+        let number = format!("#{}", at + 1);
+        shortened(text, most.saturating_sub(number.chars().count())) + &number
+    };
+    texts.iter().enumerate().map(numbered).collect()
+}
+
 /// The labels of variants, given by name and options: the values of the options in which they
 /// differ, or their names where that tells them apart no longer once it is short.
 #[must_use]
@@ -78,6 +96,16 @@ fn apart(own: &Value, all: &[&Value]) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn texts_that_differ_in_the_middle_alone_are_told_apart_when_they_are_short() {
+        let texts = ["target-first-of-disk", "target-other-of-disk", "a", "b"].map(String::from);
+        let short = shortened_apart(&texts, 11);
+        assert_eq!(short, ["targ…disk#1", "targ…disk#2", "a", "b"]);
+        assert!(short.iter().all(|text| text.chars().count() <= 11), "{short:?}");
+        let same = shortened_apart(&[texts[0].clone(), texts[0].clone()], 11);
+        assert_eq!(same, ["targe…-disk"; 2], "these are the same");
+    }
 
     #[test]
     fn variants_are_called_by_what_sets_them_apart() {

@@ -521,7 +521,9 @@ fn ended(
 ) -> Result<(), Failure> {
     let undecided = done.iter().find_map(|(_, d)| summary::undecided(&d.compare));
     stopped.or(undecided).map_or(Ok(()), |why| {
-        Err(Failure::Bad(format!("{why}; what was measured is in {}", saved.display())))
+        // Behind what a command printed it would look like a part of that.
+        let then = if why.contains('\n') { "\n" } else { "; " };
+        Err(Failure::Bad(format!("{why}{then}what was measured is in {}", saved.display())))
     })
 }
 

@@ -4,7 +4,7 @@
 //! best first; the comparisons of each two of them are in the saved document and in the report.
 
 use weir_trace::document::{Compare, Comparison, Inference};
-use weir_trace::labels::shortened;
+use weir_trace::labels::{shortened, shortened_apart};
 use weir_trace::metric::{METRICS, Metric, primary};
 
 use crate::answer::answer;
@@ -208,7 +208,7 @@ fn pair(compare: &Compare, labels: &[String], columns: usize) -> String {
     let values = |at: usize| {
         let mut cells = column("", &|metric| value(compare, metric, at));
         let room = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or_default();
-        cells[0] = shortened(&labels[at], room.max(NAME_LEAST));
+        cells[0] = shortened_apart(labels, room.max(NAME_LEAST)).swap_remove(at);
         Column::new(1, cells)
     };
     let effect = |metric| {
@@ -241,9 +241,9 @@ fn matrix(compare: &Compare, labels: &[String], columns: usize) -> String {
     let rank = |at: &usize| of_first[*at].map_or(NONE.into(), |place| place.rank.to_string());
     let names = || {
         let most = NAME_MOST.min(columns / 3 - 1);
-        let named = order.iter().map(|at| shortened(&labels[*at], most));
+        let named = shortened_apart(labels, most);
         let mut cells = vec![String::new(); 2];
-        cells.extend(named);
+        cells.extend(order.iter().map(|at| named[*at].clone()));
         Column::new(0, cells).left()
     };
     let ranks = || {

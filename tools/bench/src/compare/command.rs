@@ -13,6 +13,7 @@ pub mod table;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -60,10 +61,10 @@ const SEARCHED: u64 = 4 << 20;
 const LINES: usize = 12;
 const KEPT: usize = 2000;
 
-/// The ways in which a wait for a process ends.
+/// The ways in which a wait ends.
 #[derive(Debug, PartialEq)]
 enum Over {
-    /// The process has ended; it has not been waited for.
+    /// What was waited for has ended; a process has not been waited for yet.
     Ended,
     /// The time was up.
     TimedOut,
@@ -111,10 +112,16 @@ impl CommandWork {
                 return Err(failed(format!("--between: it {why}{}", behind(&said))));
             }
         }
-        rustix::fs::sync();
-        // It may have taken long, and the command would be begun only to be ended.
-        if is_asked(stop).map_err(|error| failed(error.to_string()))? {
-            return Err(Stop::Interrupted);
+        match write_dirty(stop, self.timeout).map_err(|error| failed(error.to_string()))? {
+            Over::Ended => {}
+            Over::Asked => return Err(Stop::Interrupted),
+            Over::TimedOut => {
+                let most = self.timeout;
+                return Err(failed(format!(
+                    "what was dirty in the page cache of this machine was not written within \
+                     {most:?} (sync)"
+                )));
+            }
         }
         let started = SystemTime::now();
         let ended = self.shell(&self.command, variant, round, stop)?;
@@ -122,8 +129,10 @@ impl CommandWork {
         let said = last_lines(&output);
         let figure = match &self.figure {
             Some(pattern) if ended.failure.is_none() => {
-                let found = pattern.find(&output);
-                Some(found.map_err(|why| failed(format!("{why}{}", behind(&said))))?)
+                let found = pattern.find(&output).map_err(|why| {
+                    failed(format!("{why}{}{}", self.not_searched(), behind(&said)))
+                })?;
+                Some(found)
             }
             _ => None,
         };
@@ -148,8 +157,7 @@ impl CommandWork {
         let mut shell = shell(command, &self.output_file()).map_err(failed)?;
         shell.envs(environment);
         let before = Moment::now(&self.disk);
-        let child = shell.spawn().map_err(|error| failed(format!("sh: {error}")))?;
-        let mut kept = Kept::new(child);
+        let mut kept = Kept::start(&mut shell).map_err(|error| failed(format!("sh: {error}")))?;
         let over = until_over(kept.pid(), stop, self.timeout);
         let after = Moment::now(&self.disk);
         let over = over.map_err(|error| failed(error.to_string()))?;
@@ -180,6 +188,15 @@ impl CommandWork {
     fn output(&self) -> Result<String, String> {
         let path = self.output_file();
         end_of(&path).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// That not all of a long output was searched.
+    fn not_searched(&self) -> String {
+        let length = std::fs::metadata(self.output_file()).map_or(0, |data| data.len());
+        match length > SEARCHED {
+            true => format!(", of which the last {} MiB are searched", SEARCHED >> 20),
+            false => String::new(),
+        }
     }
 
     fn document(
@@ -273,8 +290,7 @@ pub fn set_up(
     let path = folder.join("setup");
     let mut shell = shell(command, &path)?;
     shell.env("WEIR_DEVICE", &disk.name);
-    let child = shell.spawn().map_err(|error| format!("sh: {error}"))?;
-    let kept = Kept::new(child);
+    let kept = Kept::start(&mut shell).map_err(|error| format!("sh: {error}"))?;
     let over = until_over(kept.pid(), stop, timeout).map_err(|error| error.to_string())?;
     let failure = match over {
         Over::Asked => return Err(String::from("--setup: interrupted")),
@@ -294,14 +310,15 @@ fn failed(why: String) -> Stop {
     Stop::Failed { why, measured: None }
 }
 
-/// Whether this process was asked to end.
-fn is_asked(stop: &OwnedFd) -> io::Result<bool> {
-    let mut fds = [PollFd::new(stop, PollFlags::IN)];
-    match poll(&mut fds, Some(&Timespec::default())) {
-        Ok(_) => Ok(fds[0].revents().contains(PollFlags::IN)),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+/// Writes what is dirty in the page cache. One file system whose server does not answer holds that
+/// up for ever, so a thread waits for it, and this one for the thread.
+fn write_dirty(stop: &OwnedFd, most: Duration) -> io::Result<Over> {
+    let (waiting, done) = UnixStream::pair()?;
+    std::thread::Builder::new().name(String::from("sync")).spawn(move || {
+        rustix::fs::sync();
+        drop(done);
+    })?;
+    until_readable(&waiting.into(), stop, most)
 }
 
 /// A shell for a command, with its output in this file, which is a new one: what an earlier command
@@ -326,13 +343,17 @@ fn shell(command: &str, output: &Path) -> Result<Command, String> {
 
 /// Waits for the end of a process, which stays a zombie.
 fn until_over(pid: Pid, stop: &OwnedFd, most: Duration) -> io::Result<Over> {
-    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    until_readable(&pidfd_open(pid, PidfdFlags::empty())?, stop, most)
+}
+
+/// Waits until a descriptor can be read from.
+fn until_readable(ended: &OwnedFd, stop: &OwnedFd, most: Duration) -> io::Result<Over> {
     let began = Instant::now();
     loop {
         let left = most.saturating_sub(began.elapsed());
         let timeout =
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let mut fds = [PollFd::new(ended, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

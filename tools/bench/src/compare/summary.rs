@@ -353,7 +353,12 @@ fn compare(
         (None, _) => {
             let made = runs.iter().map(|run| run.round).max().unwrap_or_default();
             let count = pairs.differences.len();
-            format!("{NOT_COMPARED}: {TOO_FEW} ({count} of {made})")
+            let percent = percent(terms.level);
+            match fit {
+                // They count, and at this level so few have no interval.
+                Some(_) => format!("{NOT_COMPARED}: {TOO_FEW} for {percent} % ({count})"),
+                None => format!("{NOT_COMPARED}: {TOO_FEW} count ({count} of {made})"),
+            }
         }
     };
     if let Some(fit) = fit.filter(|_| found.ci99.is_some()) {
@@ -403,7 +408,7 @@ const SAME_WITHIN: &str = "the same within";
 /// How it begins where nothing decides; why not follows.
 const NOT_COMPARED: &str = "not compared";
 /// Why not, where more rounds may change that.
-const TOO_FEW: &str = "too few rounds count";
+const TOO_FEW: &str = "too few rounds";
 
 /// Whether a comparison found a difference.
 #[must_use]

@@ -1,7 +1,7 @@
 //! The card that a page opens with, and what stands under it: each variant against the first in
 //! one chart, and all of them in one matrix.
 
-use weir_trace::document::CompareDocument;
+use weir_trace::document::{Compare, CompareDocument};
 use weir_trace::metric::{METRICS, Metric, primary};
 
 use super::jobs;
@@ -78,11 +78,13 @@ pub(super) fn against_first(document: &CompareDocument, labels: &[String]) -> Op
     let rows: Vec<(String, Vec<Change>)> =
         rows.filter(|(_, changes)| !changes.is_empty()).collect();
     let mut section = Section::new(format!("Every metric against {first}"));
-    let note = "The change and its 99 % interval, which the verdicts go by: a full mark is a \
-                difference, ▲ for the better, ▼ for the worse, and a hollow mark is none that was \
-                seen.";
+    let note = format!(
+        "The change and its {} interval, which the verdicts go by: a full mark is a difference, ▲ \
+         for the better, ▼ for the worse, and a hollow mark is none that was seen.",
+        level(compare)
+    );
     let figures = table(document, labels, &metrics);
-    match ratios(&format!("Change against {first}"), note, &rows) {
+    match ratios(&format!("Change against {first}"), &note, &rows) {
         Some(chart) => section.charts([Some(Chart { table: Some(figures), ..chart })]),
         None => section.table(figures),
     }
@@ -98,9 +100,18 @@ fn shown_change(of: f64) -> String {
     }
 }
 
+/// The level of the intervals that the verdicts go by: documents of the first version have no other
+/// than those of 95 %.
+fn level(compare: &Compare) -> &'static str {
+    let has_none = compare.comparisons.iter().all(|found| found.ci99.is_none());
+    let has_95 = compare.comparisons.iter().any(|found| found.ci95.is_some());
+    if has_none && has_95 { "95 %" } else { "99 %" }
+}
+
 fn table(document: &CompareDocument, labels: &[String], metrics: &[&'static Metric]) -> Table {
     let compare = &document.compare;
-    let head = ["metric", "variant", "change", "99 % interval", "verdict", "visible from"];
+    let interval = format!("{} interval", level(compare));
+    let head = ["metric", "variant", "change", &interval, "verdict", "visible from"];
     let mut table = Table::new("", head);
     for metric in metrics {
         for (at, label) in labels.iter().enumerate().skip(1) {

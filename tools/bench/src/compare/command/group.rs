@@ -1,10 +1,15 @@
 //! A process group: the shell of a command, and what it has started.
+//!
+//! What leaves the group (`setsid`, a daemon) is known by a mark in its environment.
 
 use std::io;
-use std::process::Child;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 
 use crate::cpu::CpuTime;
 
@@ -13,10 +18,19 @@ const ENDING: Duration = Duration::from_secs(5);
 /// How long between two looks at processes that are not our children, whose end is not told.
 const BETWEEN: Duration = Duration::from_millis(10);
 
-/// The group that a child leads. The child must not have been waited for: until then its number is
-/// no other's.
+/// The name of the mark that all processes of a run have in their environment.
+const MARK: &str = "WEIR_RUN";
+/// Runs of this process so far.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
+/// The group that a child leads, and what has its mark. The child must not have been waited for:
+/// until then its number is no other's.
 #[derive(Debug)]
-pub(super) struct Group(Pid);
+pub(super) struct Group {
+    leader: Pid,
+    /// As it stands in an environment.
+    mark: String,
+}
 
 /// What is known of a process, from proc(5), `/proc/PID/stat`.
 #[derive(Debug, PartialEq)]
@@ -36,22 +50,24 @@ impl Known {
 }
 
 impl Group {
-    pub(super) fn of(leader: &Child) -> Group {
-        Group(Pid::from_child(leader))
-    }
-
     /// The processes that go on, but for the leader: their numbers.
     pub(super) fn others(&self) -> Vec<u32> {
-        let leader = self.0.as_raw_nonzero().get();
+        let leader = self.leader.as_raw_nonzero().get();
         let listed = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let numbers = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let goes_on = |pid: &u32| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let known = Known::in_stat(&stat);
+            let known = Known::in_stat(&stat).filter(|known| known.state != 'Z');
             *pid != leader as u32
-                && known.is_some_and(|known| known.group == leader && known.state != 'Z')
+                && known.is_some_and(|known| known.group == leader || self.is_marked(*pid))
         };
         numbers.filter(goes_on).collect()
+    }
+
+    /// Whether a process was started with the mark, as far as that can be read.
+    fn is_marked(&self, pid: u32) -> bool {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == self.mark.as_bytes())
     }
 
     /// Ends the others that go on; how many they were, and the CPU time that they had taken.
@@ -70,20 +86,28 @@ impl Group {
 
     /// Ends all of them: asked first, then not.
     pub(super) fn end(&self) {
-        // They may have ended by themselves.
-        let _ = kill_process_group(self.0, Signal::TERM);
+        self.signal(Signal::TERM);
         // One that was stopped hears of it when it goes on.
-        let _ = kill_process_group(self.0, Signal::CONT);
+        self.signal(Signal::CONT);
         let began = Instant::now();
         while began.elapsed() < ENDING && !self.is_over() {
             std::thread::sleep(BETWEEN);
         }
-        let _ = kill_process_group(self.0, Signal::KILL);
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // They may have ended by themselves.
+        let _ = kill_process_group(self.leader, signal);
+        let left = self.others().into_iter().filter(|pid| self.is_marked(*pid));
+        for pid in left.filter_map(|pid| Pid::from_raw(pid as i32)) {
+            let _ = kill_process(pid, signal);
+        }
     }
 
     /// Whether none goes on, the leader neither.
     fn is_over(&self) -> bool {
-        let leader = self.0.as_raw_nonzero();
+        let leader = self.leader.as_raw_nonzero();
         let stat = std::fs::read_to_string(format!("/proc/{leader}/stat")).unwrap_or_default();
         let leads = Known::in_stat(&stat).is_some_and(|known| known.state != 'Z');
         !leads && self.others().is_empty()
@@ -99,9 +123,13 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub(super) fn new(child: Child) -> Kept {
-        let group = Group::of(&child);
-        Kept { child, group, waited: false }
+    /// Starts a command, which is made the leader of a group of its own.
+    pub(super) fn start(command: &mut Command) -> io::Result<Kept> {
+        let number = RUNS.fetch_add(1, Ordering::Relaxed);
+        let value = format!("{}-{number}", std::process::id());
+        let child = command.env(MARK, &value).spawn()?;
+        let group = Group { leader: Pid::from_child(&child), mark: format!("{MARK}={value}") };
+        Ok(Kept { child, group, waited: false })
     }
 
     pub(super) fn pid(&self) -> Pid {

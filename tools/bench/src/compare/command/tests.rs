@@ -187,6 +187,30 @@ fn what_is_run_before_is_not_in_its_time_and_must_succeed() {
 }
 
 #[test]
+fn a_process_that_left_its_group_is_ended_with_the_run() {
+    let mut paper = Paper::new("left", "");
+    let folder = paper.work.folder.display().to_string();
+    let (fifo, pid) = (format!("{folder}/away"), format!("{folder}/pid"));
+    // Its parent is gone by then, as a daemon's is.
+    paper.work.command = format!(
+        "mkfifo {fifo}; (setsid sh -c 'echo $$ >{pid}; echo >{fifo}; exec sleep 1000' &); \
+         read x <{fifo}"
+    );
+    let run = paper.run().expect("a run");
+    let told = "the command left processes in the background: they were ended with the run";
+    assert!(run.notices.iter().any(|notice| notice == told), "{:?}", run.notices);
+    expect_gone(std::fs::read_to_string(&pid).expect("it was started").trim());
+}
+
+#[test]
+fn a_figure_that_is_not_found_in_a_long_output_tells_how_much_is_searched() {
+    let mut paper = Paper::new("long", "echo score 7; head -c 5000000 /dev/zero | tr '\\0' x");
+    paper.work.figure = Some(Pattern::new("score ([0-9]+)", "").expect("a pattern"));
+    let Err(Stop::Failed { why, .. }) = paper.run() else { panic!("it is not found") };
+    assert!(why.contains(", of which the last 4 MiB are searched; the last that"), "{why}");
+}
+
+#[test]
 fn a_process_that_left_its_group_writes_into_no_other_run_s_output() {
     let mut paper = Paper::new("escaped", "");
     let folder = paper.work.folder.display().to_string();
@@ -194,7 +218,8 @@ fn a_process_that_left_its_group_writes_into_no_other_run_s_output() {
     let fifos = ["away", "go", "done"].map(|name| format!("{folder}/{name}"));
     let [away, go, done] = &fifos;
     let escaped = format!(
-        "mkfifo {}; setsid sh -c 'echo >{away}; read x <{go}; echo stray; echo >{done}' & \
+        "mkfifo {}; env -u WEIR_RUN \
+         setsid sh -c 'echo >{away}; read x <{go}; echo stray; echo >{done}' & \
          read x <{away}; echo first",
         fifos.join(" ")
     );

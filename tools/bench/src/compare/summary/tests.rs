@@ -284,7 +284,7 @@ fn an_interval_beyond_all_numbers_is_left_out() {
     let text = serde_json::to_string(&compare).expect("JSON");
     let read: Compare = serde_json::from_str(&text).expect("what is written can be read");
     assert_eq!(of(&read, "iops").ci99, None, "{text}");
-    assert_eq!(of(&read, "iops").verdict, "not compared: too few rounds count (4 of 4)");
+    assert_eq!(of(&read, "iops").verdict, "not compared: too few rounds for 99 % (4)");
 }
 
 fn three(runs: &[Run]) -> Compare {
