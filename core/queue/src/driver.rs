@@ -240,8 +240,9 @@ pub trait Partitions: Send + Sync {
     /// Partition `number` has this driver from now on, and counts in `gauges`.
     fn attach(&self, number: u16, driver: Arc<dyn Driver>, gauges: Arc<PartitionGauges>);
 
-    /// Partition `number` is gone: nothing of it is under way.
-    fn detach(&self, number: u16);
+    /// The partition `number` that counts in `gauges` is gone: nothing of it is under way. Another
+    /// one may have its number already.
+    fn detach(&self, number: u16, gauges: &Arc<PartitionGauges>);
 }
 
 /// The answer to [`DriverQueue::cancel`].

@@ -91,15 +91,25 @@ impl PartitionGauges {
     }
 }
 
+/// Which partition: a number that is used again has another age.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PartitionId {
+    pub(crate) number: u16,
+    /// How many partitions the pool had had before it.
+    pub(crate) age: u64,
+}
+
 /// The size of a partition and what its driver can do, in the settings of its pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extent {
+    pub(crate) of: PartitionId,
     /// 0: it is not in the pool.
     pub(crate) sectors: u64,
     pub(crate) padding: u32,
     pub(crate) read_only: bool,
     pub(crate) volatile_cache: bool,
     pub(crate) fua: bool,
+    pub(crate) rotational: bool,
     pub(crate) max_hw_discard_sectors: u32,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_bio::{Limits, WriteCache};
 
 use crate::config::Config;
-use crate::partition::{Extent, Extents};
+use crate::partition::{Extent, Extents, PartitionId};
 use crate::wbt::WbtTarget;
 
 /// What a [reconfiguration](crate::Device::reconfigure) may change.
@@ -45,8 +45,8 @@ impl Settings {
 impl Settings {
     /// The limits of a partition: those of the pool, and its own where two disks of one queue may
     /// differ.
-    pub(crate) fn limits_of(&self, number: u16) -> Limits {
-        let extent = self.partitions.get(usize::from(number)).cloned().unwrap_or_default();
+    pub(crate) fn limits_of(&self, id: PartitionId) -> Limits {
+        let extent = self.extent_of(id).cloned().unwrap_or_default();
         let discard = match extent.max_hw_discard_sectors {
             0 => 0,
             most => self.limits.max_hw_discard_sectors.min(most),
@@ -63,36 +63,45 @@ impl Settings {
     }
 
     /// The write cache of a partition's driver as these settings were told of it.
-    pub(crate) fn write_cache_of(&self, number: u16) -> WriteCache {
-        let extent = self.partitions.get(usize::from(number));
-        extent.map_or(WriteCache::default(), |of| WriteCache {
+    pub(crate) fn write_cache_of(&self, id: PartitionId) -> WriteCache {
+        self.extent_of(id).map_or(WriteCache::default(), |of| WriteCache {
             volatile: of.volatile_cache,
             fua: of.fua,
         })
     }
 
+    /// The extent of a partition; not that of one which had its number before.
+    pub(crate) fn extent_of(&self, id: PartitionId) -> Option<&Extent> {
+        self.partitions.get(usize::from(id.number)).filter(|extent| extent.of == id)
+    }
+
     /// Has a partition be as these limits say.
-    pub(crate) fn put_partition(&mut self, number: u16, limits: &Limits) {
-        let place = usize::from(number);
+    pub(crate) fn put_partition(&mut self, id: PartitionId, limits: &Limits) {
+        let place = usize::from(id.number);
         let mut extents = Vec::clone(&self.partitions);
         if extents.len() <= place {
             extents.resize(place + 1, Extent::default());
         }
         extents[place] = Extent {
+            of: id,
             sectors: limits.capacity,
             padding: limits.padding,
             read_only: limits.read_only,
             volatile_cache: limits.volatile_cache,
             fua: limits.fua,
+            rotational: limits.rotational,
             max_hw_discard_sectors: limits.max_hw_discard_sectors,
         };
         self.partitions = Arc::new(extents);
     }
 
-    /// Takes a partition out.
-    pub(crate) fn drop_partition(&mut self, number: u16) {
+    /// Takes out the partitions that are not to stay.
+    pub(crate) fn keep_partitions(&mut self, stays: impl Fn(PartitionId) -> bool) {
+        if self.partitions.iter().all(|extent| extent.sectors == 0 || stays(extent.of)) {
+            return;
+        }
         let mut extents = Vec::clone(&self.partitions);
-        if let Some(extent) = extents.get_mut(usize::from(number)) {
+        for extent in extents.iter_mut().filter(|extent| !stays(extent.of)) {
             *extent = Extent::default();
         }
         self.partitions = Arc::new(extents);

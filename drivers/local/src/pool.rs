@@ -155,9 +155,11 @@ impl Partitions for Pool {
         });
     }
 
-    fn detach(&self, number: u16) {
+    fn detach(&self, number: u16, gauges: &Arc<PartitionGauges>) {
         self.registry.change(|parts, _| {
-            parts.remove(&number);
+            if parts.get(&number).is_some_and(|part| Arc::ptr_eq(&part.gauges, gauges)) {
+                parts.remove(&number);
+            }
         });
     }
 }

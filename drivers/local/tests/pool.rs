@@ -31,6 +31,9 @@ struct State {
     status: Option<Status>,
     /// Driver queues that are open.
     open: usize,
+    /// Logical blocks of so many bytes, if not 512.
+    block: Option<u32>,
+    rotational: bool,
 }
 
 /// A disk with a volatile cache that keeps the first byte of each sector.
@@ -53,8 +56,17 @@ impl Disk {
 
 impl Driver for Disk {
     fn limits(&self) -> Limits {
-        let capacity = self.state().sectors;
-        Limits { volatile_cache: true, ..Limits::of_memory(capacity) }
+        let State { sectors, block, rotational, .. } = *self.state();
+        let limits = Limits { volatile_cache: true, rotational, ..Limits::of_memory(sectors) };
+        match block {
+            None => limits,
+            Some(block) => Limits {
+                logical_block_size: block,
+                physical_block_size: block,
+                io_min: block,
+                ..limits
+            },
+        }
     }
 
     fn queues(&self) -> Queues {
@@ -554,4 +566,106 @@ fn what_cannot_be_a_partition_is_refused_with_the_value_and_the_bound() {
         .collect();
     assert_eq!(refused("more"), "pool ssd0 has 1023 partitions, the most");
     drop(all);
+}
+
+fn named(name: &str) -> Config {
+    Config { name: String::from(name), ..Config::default() }
+}
+
+#[test]
+fn a_partition_that_is_dropped_and_not_closed_leaves_nothing_behind() {
+    let mut bed = Bed::new("none", &[64, 64]);
+    assert_eq!(bed.run(1, write(20, 1)).status, Status::Ok);
+    drop((bed.clients.pop(), bed.partitions.pop()));
+    bed.turn();
+    assert_eq!(bed.disks[1].state().open, 0, "its queue is closed");
+    assert_eq!(bed.pool.partitions().len(), 1);
+    // A smaller disk with its number ends where it does itself.
+    bed.add(Disk::of(8));
+    let smaller = bed.partitions[1].clone();
+    assert_eq!((smaller.partition(), smaller.limits().capacity), (Some(2), 8));
+    assert_eq!(bed.run(1, write(20, 1)).status, Status::IoErr);
+    assert_eq!(bed.run(1, write(7, 1)).status, Status::Ok);
+    // None is in the way of larger blocks.
+    drop((bed.clients.drain(..), bed.partitions.drain(..), smaller));
+    let large = Disk::of(64);
+    large.state().block = Some(4096);
+    bed.add(large);
+    assert_eq!(bed.pool.limits().logical_block_size, 4096);
+}
+
+#[test]
+fn io_of_a_submitter_that_is_gone_reaches_a_disk_that_is_dropped_behind_it() {
+    let mut bed = Bed::new("none", &[64, 64]);
+    bed.clients[1].submit(write(20, 1), bed.now).expect("accepted");
+    drop((bed.clients.pop(), bed.partitions.pop()));
+    for _ in 0..10 {
+        bed.turn();
+    }
+    let state = bed.disks[1].state();
+    assert_eq!((state.written.get(&20), state.open), (Some(&1), 0));
+}
+
+#[test]
+fn a_number_is_free_when_no_late_write_can_hold_up_another_disk() {
+    let mut bed = Bed::new("none", &[64, 64]);
+    bed.pool.reconfigure(|parts| parts.timeout_ns = 5_000_000).unwrap();
+    bed.disks[1].state().stalls = true;
+    assert_eq!(bed.run(1, write(0, 1)).status, Status::Timeout);
+    let gone = bed.partitions.pop().expect("there are two");
+    let closing = gone.clone();
+    let closed = bed.carry_out(
+        move |watch| closing.begin_close(watch, Then::EndsUnflushed),
+        |bed| _ = bed.turn(),
+    );
+    assert_eq!(closed.map(drop), Ok(()));
+    drop((bed.clients.pop(), gone));
+    let stalled = bed.disks.pop().expect("there are two");
+    bed.add(Disk::of(64));
+    assert_eq!(bed.partitions[1].partition(), Some(3));
+    assert_eq!(bed.run(1, write(0, 2)).status, Status::Ok);
+    stalled.state().stalls = false;
+    bed.turn();
+    bed.turn();
+    bed.add(Disk::of(64));
+    assert_eq!(bed.partitions[2].partition(), Some(2));
+    assert_eq!(bed.run(2, write(0, 3)).status, Status::Ok);
+}
+
+#[test]
+fn a_pool_that_is_closed_lets_go_of_the_drivers_of_its_disks() {
+    let mut bed = Bed::new("none", &[64]);
+    let driver = Arc::new(Disk::of(64));
+    let last = bed.pool.open_partition(named("last"), driver.clone()).unwrap();
+    let pool = bed.pool.clone();
+    let closed =
+        bed.carry_out(move |watch| pool.begin_close(watch, Then::Ends), |bed| _ = bed.turn());
+    assert!(closed.is_ok());
+    drop(closed);
+    bed.home = Home::strict(Bell::with_lanes(Box::new(NoWake), 64));
+    assert_eq!(Arc::strong_count(&driver), 1, "a handle of the partition keeps nothing open");
+    assert!(last.is_offline());
+}
+
+#[test]
+fn a_setting_of_the_pool_stays_when_a_partition_that_it_knows_grows() {
+    let mut bed = Bed::new("none", &[64]);
+    let disk = Disk::of(8);
+    disk.state().rotational = true;
+    bed.add(disk);
+    assert!(bed.pool.limits().rotational && bed.pool.limits().volatile_cache);
+    let set = |parts: &mut weir_queue::Settings| {
+        (parts.limits.rotational, parts.limits.volatile_cache) = (false, false);
+    };
+    bed.pool.reconfigure(set).unwrap();
+    bed.disks[1].state().sectors = 32;
+    let size = bed.partitions[1].enlarge(0).unwrap();
+    bed.partitions[1].reconfigure(|parts| parts.limits.grow_to(size)).unwrap();
+    assert_eq!(bed.partitions[1].limits().capacity, 32);
+    assert!(!bed.pool.limits().rotational && !bed.pool.limits().volatile_cache);
+    // Another one counts for itself.
+    let disk = Disk::of(8);
+    disk.state().rotational = true;
+    bed.add(disk);
+    assert!(bed.pool.limits().rotational && bed.pool.limits().volatile_cache);
 }

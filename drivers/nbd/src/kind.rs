@@ -1,6 +1,7 @@
 //! The kind of target of this crate: an export of an NBD server, named in the short form of weir or
 //! as a URI, with TLS where the name says `nbds`.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +78,20 @@ struct NbdTarget {
 struct Tls {
     certificates: PathBuf,
     hostname: Option<String>,
+}
+
+/// The one spelling of a host that may be written in several. The addresses of this machine's
+/// loopback are one host: a server at one of them is as a rule at all.
+fn one_name(host: &str) -> String {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let address = host.parse::<IpAddr>().map(|address| address.to_canonical());
+    match address {
+        Ok(IpAddr::V4(Ipv4Addr::LOCALHOST) | IpAddr::V6(Ipv6Addr::LOCALHOST)) => {
+            String::from("localhost")
+        }
+        Ok(address) => address.to_string(),
+        Err(_) => host,
+    }
 }
 
 fn parse(written: &Written<'_>) -> Result<Box<dyn Backing>, String> {
@@ -245,7 +260,10 @@ impl Backing for NbdTarget {
     fn identity(&self) -> Identity {
         match &self.server {
             Address::Unix(path) => Identity::Socket(path.clone(), self.export.clone()),
-            tcp => Identity::Remote(tcp.to_string(), self.export.clone()),
+            Address::Tcp { host, port } => {
+                let tcp = Address::Tcp { host: one_name(host), port: *port };
+                Identity::Remote(tcp.to_string(), self.export.clone())
+            }
         }
     }
 

@@ -79,8 +79,10 @@ impl Device {
             ..Snapshot::clone(&before)
         });
         let driver = self.control.driver.lock().expect("the driver's lock").take();
-        // Outside the lock: it may close connections.
-        drop(driver);
+        let partitions = shared.directory.iter().flat_map(|directory| directory.all());
+        let of_partitions: Vec<_> = partitions.map(|partition| partition.driver().take()).collect();
+        // Outside the locks: it may close connections.
+        drop((driver, of_partitions));
         // The single queue's lanes do not own it, and no lane turns it any more. One with a home
         // goes with its lane, on that thread.
         if let Path::Sq(sq) = &shared.path

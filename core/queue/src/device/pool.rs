@@ -4,6 +4,7 @@
 //! has its size, its driver and its figures. What is the queue's (scheduler, tags, tunables) is the
 //! pool's, whichever handle is asked.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use weir_bio::{Limits, Size};
@@ -30,7 +31,7 @@ impl Device {
     /// The number of this partition, from 1 on; `None` of a whole device.
     #[must_use]
     pub fn partition(&self) -> Option<u16> {
-        self.partition.as_ref().map(|partition| partition.number)
+        self.partition.as_ref().map(|partition| partition.id.number)
     }
 
     /// The pool that this is a partition of, or the device itself.
@@ -74,10 +75,13 @@ impl Device {
         (0..self.queues()).try_for_each(|queue| driver.prepare(queue))?;
         driver.follow_timeout(self.settings().timeout_ns);
         let gauges = Arc::<PartitionGauges>::default();
-        let partition = directory.add(|number| Partition {
-            number,
+        let pool_driver = self.driver_of_pool()?;
+        let in_use = |sectors: &Range<u64>| self.may_change_late(sectors.clone());
+        let partition = directory.add(in_use, |id| Partition {
+            id,
             config: Config { name, ..config },
             driver: Mutex::new(Some(Arc::clone(&driver))),
+            pool: Arc::downgrade(&pool_driver),
             stamp: BusyStamp::default(),
             gauges: Arc::clone(&gauges),
             flush_error: Arc::default(),
@@ -86,9 +90,8 @@ impl Device {
         let Some(partition) = partition else {
             return invalid(format!("pool {pool} has {PARTITIONS_MAX} partitions, the most"));
         };
-        let pool = self.driver_of_pool()?;
-        if let Some(partitions) = pool.partitions() {
-            partitions.attach(partition.number, driver, gauges);
+        if let Some(partitions) = pool_driver.partitions() {
+            partitions.attach(partition.id.number, driver, gauges);
         }
         Ok(self.handle_of(partition))
     }
@@ -114,7 +117,7 @@ impl Device {
     pub(super) fn seen(&self, snapshot: &Snapshot) -> Settings {
         let mut settings = snapshot.settings.clone();
         if let Some(partition) = &self.partition {
-            settings.limits = settings.limits_of(partition.number);
+            settings.limits = settings.limits_of(partition.id);
         }
         settings
     }
@@ -146,8 +149,11 @@ impl Device {
                 "partition {name} has {sectors} sectors, at most {PARTITION_SECTORS_MAX}"
             ));
         }
+        let directory = self.shared.directory.as_deref();
+        // A partition that was dropped and not closed is let go of here.
+        settings.keep_partitions(|id| directory.is_some_and(|directory| directory.has(id)));
         let (block, blocks) = (own.logical_block_size, before.limits.logical_block_size);
-        if block > blocks && before.partitions.iter().any(|partition| partition.sectors > 0) {
+        if block > blocks && settings.partitions.iter().any(|partition| partition.sectors > 0) {
             return invalid(format!(
                 "partition {name} has logical blocks of {block} bytes, and others of the pool, \
                  which have {blocks}, are in use"
@@ -156,7 +162,16 @@ impl Device {
         // Strictest, but for what each partition has for itself.
         let lower = Limits { read_only: false, ..own.clone() };
         settings.limits = before.limits.stack(&lower);
-        settings.put_partition(partition.number, &own);
+        if let Some(known) = settings.extent_of(partition.id).cloned() {
+            // It was told of these before, and may have been set otherwise since.
+            if known.rotational == own.rotational {
+                settings.limits.rotational = before.limits.rotational;
+            }
+            if known.volatile_cache == own.volatile_cache && known.fua == own.fua {
+                settings.limits.set_write_cache(before.limits.write_cache());
+            }
+        }
+        settings.put_partition(partition.id, &own);
         Ok(())
     }
 
@@ -164,17 +179,12 @@ impl Device {
     pub(super) fn leave_pool(&self, partition: &Partition) {
         let shared = &self.shared;
         // The submitters look when the snapshot is another one.
-        let driver = partition.driver().take();
+        let driver = partition.detach();
         let before = shared.current.get();
         let mut settings = before.settings.clone();
-        settings.drop_partition(partition.number);
+        settings.keep_partitions(|id| id != partition.id);
         let version = before.version + 1;
         shared.put_in_force(Snapshot { version, settings, ..Snapshot::clone(&before) });
-        if let Ok(pool) = self.driver_of_pool()
-            && let Some(partitions) = pool.partitions()
-        {
-            partitions.detach(partition.number);
-        }
         // Its queues are closed by the threads that turn the lanes.
         shared.nudge_lanes();
         drop(driver);
@@ -185,7 +195,7 @@ impl Device {
         // A submitter that goes meanwhile is in the one or in the other.
         let ledger = self.shared.ledger();
         let mut stats = partition.retired().clone();
-        stats.in_flight = ledger.sum_of(partition.number, &mut stats);
+        stats.in_flight = ledger.sum_of(partition.id.number, &mut stats);
         drop(ledger);
         stats.in_driver = partition.gauges.in_driver();
         stats

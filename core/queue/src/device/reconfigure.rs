@@ -43,7 +43,7 @@ impl Device {
     fn known_write_cache(&self) -> WriteCache {
         if let Some(partition) = &self.partition {
             let settings = &self.shared.current.get().settings;
-            return settings.write_cache_of(partition.number);
+            return settings.write_cache_of(partition.id);
         }
         *self.control.write_cache.lock().expect("the lock of the write cache")
     }

@@ -31,7 +31,7 @@ impl Core {
 /// The snapshot as the submitters of a partition use it: its end is the end of the device.
 pub(super) fn view(of: Option<&Partition>, whole: Arc<Snapshot>) -> Arc<Snapshot> {
     let Some(partition) = of else { return whole };
-    let mut limits = whole.settings.limits_of(partition.number);
+    let mut limits = whole.settings.limits_of(partition.id);
     limits.capacity += partition.start();
     let mut snapshot = Snapshot::clone(&whole);
     snapshot.settings.limits = limits;
