@@ -7,6 +7,9 @@ mod daemon;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use daemon::client::Client;
@@ -226,11 +229,135 @@ fn a_bad_pool_is_refused_with_its_place_its_value_and_the_bound() {
             ),
             "disk \"b\": target=\"file:x.img,size=1M\" is that of disk \"a\" too",
         ),
+        (
+            format!(
+                "{pool}{}{}",
+                with("target = \"nbd:localhost:20999/x\""),
+                disk("b", "target = \"nbd://127.0.0.1:20999/x\"")
+            ),
+            "disk \"b\": target=\"nbd://127.0.0.1:20999/x\" is that of disk \"a\" too",
+        ),
     ];
     for (text, wanted) in cases {
         let said = refused(&text);
         assert!(said.contains(wanted), "{text}\n{said}");
     }
+}
+
+/// Another disk of the pool, and an export of it beside its own.
+const LATE: &str = r#"
+[[disk]]
+name = "late"
+pool = "ssd0"
+target = "file:late.img,size=4MiB"
+[[export]]
+name = "late"
+disk = "late"
+[[export]]
+name = "guest"
+disk = "late"
+group = "guests"
+readonly = true
+[[group]]
+path = "guests"
+weight = 300
+"#;
+
+impl Served {
+    /// Has the daemon read this configuration, and returns what it says of that.
+    #[track_caller]
+    fn reload(&mut self, text: &str) -> String {
+        fs::write(self.folder.near("weir.toml"), text).expect("a file");
+        self.tree.reload().unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+/// Writes to a disk and reads again what it wrote, until it is told to end: how often.
+fn keep_at_it(mut client: Client, ends: Arc<AtomicBool>) -> JoinHandle<u64> {
+    std::thread::spawn(move || {
+        let mut rounds = 0;
+        while !ends.load(Ordering::Relaxed) {
+            let (offset, byte) = (rounds % 1024 * 4096, (rounds % 251) as u8);
+            assert_eq!(client.write(0, offset, &[byte; 4096]).expect("a connection"), 0);
+            let read = client.read(offset, 4096).expect("a connection").expect("no error");
+            assert!(read.iter().all(|known| *known == byte), "at {offset}");
+            rounds += 1;
+        }
+        rounds
+    })
+}
+
+#[test]
+fn a_disk_of_a_pool_comes_and_goes_with_a_reload_under_the_clients_of_the_others() {
+    let mut served = Served::begin(IMAGES, &[]);
+    let ends = Arc::new(AtomicBool::new(false));
+    let clients = ["vm1", "vm2"].map(|name| keep_at_it(served.client(name), Arc::clone(&ends)));
+    let with_late = format!("{IMAGES}{LATE}");
+    let added = "changed: disk late is new in pool ssd0: 4 MiB\n\
+                 changed: group \"guests\": weight 100 -> 300\n";
+    let mut number = String::new();
+    for round in 0..6_u8 {
+        let said = served.reload(&with_late);
+        assert_eq!(said, added, "round {round}");
+        assert_eq!(served.reload(&with_late), "nothing to change\n");
+        number = served.read("block/ssd0/late/partition");
+        assert!(served.names("nbd").contains(&String::from("guest")));
+        let mut client = served.client("late");
+        assert_eq!(client.size, 4 * MIB);
+        let before = client.read(0, 512).expect("a connection").expect("no error");
+        assert_eq!(before, [round; 512], "what was flushed stays");
+        assert_eq!(client.write(0, 0, &[round + 1; 512]).expect("a connection"), 0);
+        let guest = served.client("guest");
+        assert_eq!(guest.flags & 2, 2, "read-only");
+        let said = served.reload(IMAGES);
+        let gone = "changed: disk late is gone from pool ssd0, and its 2 clients were ended\n";
+        assert!(said.starts_with(gone), "{said}");
+        assert!(!matches!(client.read(0, 512), Ok(Ok(_))), "its client is ended");
+        let exports = served.names("nbd");
+        assert!(["late", "guest"].iter().all(|gone| !exports.contains(&String::from(*gone))));
+        assert!(!served.names("block/ssd0").contains(&String::from("late")));
+        let image = fs::read(served.folder.near("late.img")).expect("an image");
+        assert_eq!(image[..512], [round + 1; 512]);
+    }
+    // Numbers are used again: each round but the last has let go of its own, or of one before it.
+    assert!(number.parse::<u16>().expect("a number") < 9, "{number}");
+    ends.store(true, Ordering::Relaxed);
+    for client in clients {
+        let rounds = client.join().expect("no error");
+        assert!(rounds > 0);
+    }
+    served.daemon.stop();
+}
+
+#[test]
+fn a_disk_that_cannot_come_is_named_and_everything_else_stays() {
+    let mut served = Served::begin(IMAGES, &[]);
+    let mut client = served.client("vm1");
+    let with = |disk: &str| format!("{IMAGES}[[disk]]\nname = \"late\"\npool = \"ssd0\"\n{disk}");
+    for (disk, why) in [
+        ("target = \"file:nowhere/late.img\"", "nowhere/late.img"),
+        ("target = \"nbd+unix:/nowhere?x\"", "/nowhere"),
+        (
+            "target = \"ram:1M\"\n[[export]]\nname = \"late\"\ndisk = \"late\"\n\
+             listen = [\"unix:late.sock\"]",
+            "export \"late\": unix:late.sock is opened at the next start only",
+        ),
+    ] {
+        let said = served.reload(&with(disk));
+        assert!(said.starts_with("failed: disk late of pool ssd0: "), "{said}");
+        assert!(said.contains(why), "{said}");
+        assert!(!served.names("block/ssd0").contains(&String::from("late")), "{disk}");
+        assert_eq!(client.write(0, 0, &[1; 512]).expect("a connection"), 0);
+    }
+    // What is wrong as a whole changes nothing.
+    let twice = with("target = \"file:vm1.img\"");
+    fs::write(served.folder.near("weir.toml"), twice).expect("a file");
+    let refused = served.tree.reload().expect_err("one file twice").to_string();
+    assert!(refused.contains("is that of disk \"vm1\" too"), "{refused}");
+    let said = served.reload(&with("target = \"ram:1M\""));
+    assert_eq!(said, "changed: disk late is new in pool ssd0: 1 MiB\n");
+    assert_eq!(served.client("late").size, MIB);
+    served.daemon.stop();
 }
 
 /// Two images of one pool, whose clients weigh 1 and 9.

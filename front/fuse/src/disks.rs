@@ -7,7 +7,7 @@
 //! towards all other I/O of the disk, so that two parts of one write do not undo each other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite, Request};
 use weir_access::Peer;
@@ -34,9 +34,9 @@ pub(crate) struct OpenDisk {
 /// The disks that can be opened as files, and their open files.
 pub(crate) struct Disks {
     host: Arc<Host>,
-    devices: Vec<Device>,
+    devices: RwLock<Vec<Device>>,
     /// The disks whose files take background writes at first: an export of theirs does.
-    pub(crate) background: BTreeSet<String>,
+    pub(crate) background: Mutex<BTreeSet<String>>,
     /// The groups that an open file may be in.
     groups: Arc<Groups>,
     openers: Mutex<Openers>,
@@ -65,8 +65,8 @@ struct Open {
 
 impl Disks {
     pub(crate) fn new(host: Arc<Host>, devices: Vec<Device>, groups: Arc<Groups>) -> Disks {
-        let (background, openers) = (BTreeSet::new(), Mutex::default());
-        Disks { host, devices, background, groups, openers }
+        let (devices, background) = (RwLock::new(devices), Mutex::default());
+        Disks { host, devices, background, groups, openers: Mutex::default() }
     }
 
     fn openers(&self) -> MutexGuard<'_, Openers> {
@@ -78,8 +78,39 @@ impl Disks {
         self.openers().closed = true;
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.devices.iter().map(|device| device.config().name.as_str())
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.devices().iter().map(|device| device.config().name.clone()).collect()
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.devices.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change_devices(&self, change: impl FnOnce(&mut Vec<Device>)) {
+        change(&mut self.devices.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn background(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.background.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A disk that is new on the host.
+    pub(crate) fn add(&self, disk: &Device, background: bool) {
+        if background {
+            self.background().insert(disk.config().name.clone());
+        }
+        self.change_devices(|devices| devices.push(disk.clone()));
+    }
+
+    /// A disk that goes: its open files can no longer be used. Returns how many those are.
+    pub(crate) fn remove(&self, disk: &Device) -> usize {
+        self.change_devices(|devices| devices.retain(|known| !known.is(disk)));
+        self.background().remove(&disk.config().name);
+        let mut openers = self.openers();
+        let open = openers.table.values_mut().filter(|open| open.device.is(disk));
+        let gone: Vec<_> = open.filter_map(|open| open.opener.take()).collect();
+        drop(openers);
+        gone.len()
     }
 
     /// The size in bytes of the disk of this name, and whether it may be written.
@@ -88,8 +119,8 @@ impl Disks {
         Some((limits.size().bytes(), !limits.read_only))
     }
 
-    fn named(&self, name: &str) -> Option<&Device> {
-        self.devices.iter().find(|device| device.config().name == name)
+    fn named(&self, name: &str) -> Option<Device> {
+        self.devices().into_iter().find(|device| device.config().name == name)
     }
 
     /// The disks that are open, once for each time.
@@ -127,12 +158,12 @@ impl Disks {
             return Err(Errno::ENODEV);
         }
         openers.turn += 1;
-        let opener = Opener::open(&self.host, openers.turn, device).map_err(|error| {
+        let opener = Opener::open(&self.host, openers.turn, &device).map_err(|error| {
             tracing::warn!("disk {name} cannot be opened once more: {error}");
             Errno::EBUSY
         })?;
         let process = request.pid();
-        let background = self.background.contains(name);
+        let background = self.background().contains(name);
         if background {
             opener.reclassify(GroupId(0), IoPrio::NONE, true);
         }
@@ -151,7 +182,7 @@ impl Disks {
             in_flight: 0,
             hard_queue: None,
         };
-        let (device, opener) = (device.clone(), Some(Arc::new(opener)));
+        let (device, opener) = (device, Some(Arc::new(opener)));
         openers.table.insert(handle, Open { device, opener, client, process });
         Ok(())
     }
@@ -250,7 +281,7 @@ impl Clients for Disks {
     }
 
     fn exports(&self) -> Vec<String> {
-        self.names().map(String::from).collect()
+        self.names()
     }
 
     fn clients(&self) -> Vec<Client> {

@@ -165,8 +165,8 @@ impl Files {
         ];
         if folder == DEV {
             for name in self.disks.names() {
-                let number = self.inodes.number(&join(DEV, name));
-                names.push((number, FileType::RegularFile, String::from(name)));
+                let number = self.inodes.number(&join(DEV, &name));
+                names.push((number, FileType::RegularFile, name));
             }
             return Ok(names);
         }

@@ -69,7 +69,8 @@ impl Plan for Fuse {
         let (host, groups) = (Arc::clone(grounds.host), Arc::clone(grounds.groups));
         let mut disks = Disks::new(host, grounds.disks.to_vec(), groups);
         let stated = |export: &Export| export.stated.background.then(|| export.stated.disk.clone());
-        disks.background = grounds.exports.iter().filter_map(stated).collect();
+        *disks.background.get_mut().unwrap_or_else(PoisonError::into_inner) =
+            grounds.exports.iter().filter_map(stated).collect();
         let disks = Arc::new(disks);
         let tree = Arc::clone(grounds.tree);
         let (plan, mount) = (self.clone(), Mutex::default());
@@ -113,6 +114,15 @@ impl Front for FuseFront {
     /// Its files are of disks, not of exports.
     fn reload(&self, now: &Restated<'_>) -> Reloaded {
         Reloaded::of_fixed(&self.plan, now.plan)
+    }
+
+    fn add_disk(&self, disk: &Device, exports: &[Export]) -> Result<(), String> {
+        self.disks.add(disk, exports.iter().any(|export| export.stated.background));
+        Ok(())
+    }
+
+    fn remove_disk(&self, disk: &Device) -> usize {
+        self.disks.remove(disk)
     }
 
     fn adopt(&self, _: OwnedFd, name: &str) -> Result<Box<dyn FnOnce() + Send>, String> {

@@ -99,7 +99,7 @@ pub use disk::{Builder, Disk, Source};
 pub use error::{Cause, IoError};
 pub use open::{Error, Opened, open, open_over, open_unreached};
 pub use pending::Pending;
-pub use pool::{OpenedPool, check_partition, open_pool};
+pub use pool::{OpenedPool, check_partition, open_in_pool, open_pool};
 pub use session::Session;
 pub use target::Target;
 pub use weir_bio::units;

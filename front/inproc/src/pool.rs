@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_queue::{Config, Driver};
+use weir_queue::{Config, Device, Driver, OpenedBacking};
 
 use crate::drivers::pool_over;
 use crate::open::{Error, Opened, applied, opened_on};
@@ -49,12 +49,35 @@ pub fn open_pool(
     let mut opened = Vec::new();
     for (config, part) in parts {
         let disk = config.name.clone();
-        let device = pool.device.open_partition(config, part.driver);
-        let device = device.map_err(|e| Error::new(format!("{disk}: {e}")))?;
-        let (notices, speaker) = (part.notices, part.speaker);
-        opened.push(Opened { device, notices, map: None, below: Vec::new(), speaker });
+        let device = pool.device.open_partition(config, Arc::clone(&part.driver));
+        opened.push(opened_part(&disk, device, part)?);
     }
     Ok(OpenedPool { pool, disks: opened })
+}
+
+/// Opens a target as one more partition of a pool that is in use. It has no sector yet: it takes on
+/// the size of its backing as a disk does that has grown below.
+///
+/// # Errors
+/// The fault in the target, the driver's failure, or a pool that cannot have it.
+pub fn open_in_pool(pool: &Device, disk: &str, target: &Target) -> Result<Opened, Error> {
+    check_partition(target).map_err(|why| Error::new(format!("{disk}: {why}")))?;
+    let mut config = target.config.clone();
+    config.name = String::from(disk);
+    let part = target.backing.open(&config);
+    let part = part.map_err(|e| Error::new(format!("{disk}: {e}")))?;
+    let device = pool.attach_partition(config, Arc::clone(&part.driver));
+    opened_part(disk, device, part)
+}
+
+fn opened_part(
+    disk: &str,
+    device: Result<Device, weir_queue::Error>,
+    part: OpenedBacking,
+) -> Result<Opened, Error> {
+    let device = device.map_err(|e| Error::new(format!("{disk}: {e}")))?;
+    let (notices, speaker) = (part.notices, part.speaker);
+    Ok(Opened { device, notices, map: None, below: Vec::new(), speaker })
 }
 
 /// Whether a target can be a partition: it has a backing of its own, and says nothing of a queue,

@@ -15,6 +15,7 @@ use weir_tls::ServerTls;
 
 use crate::admission::Ticket;
 use crate::channel::{self, Channel};
+use crate::export::Exports;
 use crate::outbox::{Outbox, Sent};
 use crate::pool::Pool;
 use crate::session::{End, Session};
@@ -87,6 +88,8 @@ pub(crate) struct Connection {
     pub(crate) touched: Nanos,
     /// Its place among all connections.
     pub(crate) ticket: Option<Ticket>,
+    /// The exports that it was told of, until it has a session.
+    pub(crate) exports: Option<Arc<Exports>>,
     /// Its number among the server's clients, once it has a session.
     pub(crate) client: Option<u64>,
     /// That an export was refused to it stands in the log, where one line of each connection does.
@@ -119,6 +122,7 @@ impl Connection {
             throttled: false,
             touched: Nanos::ZERO,
             ticket: None,
+            exports: None,
             client: None,
             refusal_told: false,
         }

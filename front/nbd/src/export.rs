@@ -1,5 +1,7 @@
 //! The exports: which device is served under which name, and its description for clients.
 
+use std::sync::Arc;
+
 use weir_access::{Address, Allow};
 use weir_bio::{GroupId, IoPrio, Limits};
 use weir_proto_nbd::server as proto;
@@ -100,6 +102,7 @@ impl Export {
 
 /// One export as connections use it.
 pub(crate) struct Served {
+    pub(crate) name: String,
     pub(crate) device: Device,
     pub(crate) group: GroupId,
     pub(crate) ioprio: IoPrio,
@@ -112,6 +115,7 @@ pub(crate) struct Served {
 impl Served {
     pub(crate) fn new(export: &Export) -> Served {
         Served {
+            name: export.name.clone(),
             device: export.device.clone(),
             group: export.group,
             ioprio: export.ioprio,
@@ -120,6 +124,51 @@ impl Served {
             listen: export.listen.clone(),
             allow: export.allow.clone(),
         }
+    }
+}
+
+/// The exports at one time: those that come and go make another list.
+#[derive(Default)]
+pub(crate) struct Exports {
+    pub(crate) served: Vec<Arc<Served>>,
+    advertised: Arc<[proto::Export]>,
+}
+
+impl Exports {
+    pub(crate) fn new(exports: &[Export]) -> Exports {
+        Exports::default().with(exports)
+    }
+
+    /// These and others behind them.
+    pub(crate) fn with(&self, others: &[Export]) -> Exports {
+        let served = others.iter().map(|export| Arc::new(Served::new(export)));
+        let advertised = others.iter().map(Export::advertised);
+        Exports {
+            served: self.served.iter().cloned().chain(served).collect(),
+            advertised: self.advertised.iter().cloned().chain(advertised).collect(),
+        }
+    }
+
+    /// Those that stay.
+    pub(crate) fn only(&self, stays: impl Fn(&Served) -> bool) -> Exports {
+        let both = self.served.iter().zip(self.advertised.iter());
+        let (served, advertised): (Vec<_>, Vec<_>) = both
+            .filter(|(served, _)| stays(served))
+            .map(|(served, told)| (Arc::clone(served), told.clone()))
+            .unzip();
+        Exports { served, advertised: advertised.into() }
+    }
+
+    /// As a client that comes now is told of them: a disk may have grown.
+    pub(crate) fn advertised_now(&self) -> Arc<[proto::Export]> {
+        let told = self.served.iter().zip(self.advertised.iter());
+        let sizes = told.map(|(served, told)| size_of(&served.device, told.block.minimum));
+        if self.advertised.iter().map(|export| export.size).eq(sizes.clone()) {
+            return Arc::clone(&self.advertised);
+        }
+        let grown =
+            |(export, size): (&proto::Export, u64)| proto::Export { size, ..export.clone() };
+        self.advertised.iter().zip(sizes).map(grown).collect()
     }
 }
 

@@ -5,7 +5,7 @@ mod secure;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_access::{Address, TlsRule};
@@ -46,7 +46,7 @@ impl Plan for Nbd {
 struct NbdFront {
     plan: Nbd,
     server: Arc<Server>,
-    exports: Vec<weir_front::Export>,
+    exports: Mutex<Vec<weir_front::Export>>,
     default_folder: fn() -> Result<&'static Path, String>,
     /// Those that are open, with the ports that the system chose.
     addresses: Mutex<Vec<(Address, TlsRule)>>,
@@ -62,8 +62,12 @@ impl NbdFront {
         let served = grounds.exports.iter().map(|export| served(export, &plan)).collect();
         let server = Server::with_groups(host, served, plan.settings(), Arc::clone(groups));
         let server = Arc::new(server.map_err(|error| error.to_string())?);
-        let exports = grounds.exports.to_vec();
+        let exports = Mutex::new(grounds.exports.to_vec());
         Ok(NbdFront { plan, server, exports, default_folder, addresses: Mutex::default() })
+    }
+
+    fn exports(&self) -> MutexGuard<'_, Vec<weir_front::Export>> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn addresses(&self) -> Vec<(Address, TlsRule)> {
@@ -94,7 +98,8 @@ impl Front for NbdFront {
     }
 
     fn open(&self, passed: Vec<OwnedFd>) -> Result<(), String> {
-        let exports: Vec<_> = self.exports.iter().map(|export| &export.stated).collect();
+        let exports = self.exports();
+        let exports: Vec<_> = exports.iter().map(|export| &export.stated).collect();
         let opened = addresses::open(&self.server, &self.plan, &exports, passed, || {
             Ok((self.default_folder)()?.join("nbd.sock"))
         })?;
@@ -103,8 +108,29 @@ impl Front for NbdFront {
     }
 
     fn reload(&self, now: &Restated<'_>) -> Reloaded {
-        let started = self.exports.iter().map(|export| &export.stated);
+        let exports = self.exports();
+        let started = exports.iter().map(|export| &export.stated);
         Reloaded::of_fixed(&self.plan, now.plan).and_fixed_exports(started, now.exports)
+    }
+
+    fn add_disk(&self, _: &Device, exports: &[weir_front::Export]) -> Result<(), String> {
+        let open: Vec<Address> = self.addresses().into_iter().map(|(address, _)| address).collect();
+        for export in exports {
+            let mut listen = export.stated.listen.iter().map(|listen| &listen.address);
+            if let Some(address) = listen.find(|address| !open.contains(address)) {
+                let name = &export.stated.name;
+                return Err(format!("export {name:?}: {address} is opened at the next start only"));
+            }
+        }
+        let served: Vec<Export> = exports.iter().map(|export| served(export, &self.plan)).collect();
+        self.server.add_exports(&served).map_err(|error| error.to_string())?;
+        self.exports().extend_from_slice(exports);
+        Ok(())
+    }
+
+    fn remove_disk(&self, disk: &Device) -> usize {
+        self.exports().retain(|export| !export.device.is(disk));
+        self.server.remove_exports_of(&disk.config().name)
     }
 
     fn adopt(&self, socket: OwnedFd, name: &str) -> Result<Box<dyn FnOnce() + Send>, String> {

@@ -45,8 +45,13 @@ impl Gate {
 
     /// How each export is offered to a client that came in here, by the names in its certificate.
     /// Without a restricted export no list is needed.
-    pub(crate) fn offers(&self, exports: &[Served], peer: &Peer, names: &[String]) -> Box<[Offer]> {
-        let offer = |export: &Served| {
+    pub(crate) fn offers(
+        &self,
+        exports: &[Arc<Served>],
+        peer: &Peer,
+        names: &[String],
+    ) -> Box<[Offer]> {
+        let offer = |export: &Arc<Served>| {
             let named = self.address.as_ref().is_some_and(|here| export.listen.contains(here));
             match named || (export.listen.is_empty() && self.scope == Scope::All) {
                 false => Offer::Absent,

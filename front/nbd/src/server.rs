@@ -12,7 +12,7 @@ use weir_proto_nbd::wire::text;
 use weir_queue::Groups;
 
 use crate::channel::Security;
-use crate::export::Export;
+use crate::export::{Export, Served};
 use crate::gate::{Gate, Scope, Visitor};
 use crate::listen::{ListenError, bind};
 use crate::service::NbdService;
@@ -88,17 +88,10 @@ impl Server {
         settings: Settings,
         groups: Arc<Groups>,
     ) -> Result<Server, ExportError> {
-        check(&exports)?;
-        for export in &exports {
-            if groups.join(export.group).is_err() {
-                return Err(ExportError::Group(export.name.clone(), export.group));
-            }
-            export.device.attach_groups(&groups);
+        if exports.is_empty() {
+            return Err(ExportError::None);
         }
-        for export in exports.iter().filter(|export| !export.device.config().barriers) {
-            let name = &export.name;
-            tracing::warn!(export = %name, "not durable: FLUSH and FUA are not offered");
-        }
+        prepare(&exports, &[], &groups)?;
         let shared = Arc::new(Shared::new(&exports, settings, host.reactors(), groups));
         let handles = (0..host.reactors()).map(|index| {
             let shared = Arc::clone(&shared);
@@ -186,6 +179,31 @@ impl Server {
         &self.shared.groups
     }
 
+    /// Serves further exports, which clients that come from now on find.
+    ///
+    /// # Errors
+    /// As [`with_groups`](Server::with_groups); then none of them is served.
+    pub fn add_exports(&self, exports: &[Export]) -> Result<(), ExportError> {
+        self.shared.change_exports(|known| {
+            let names: Vec<&str> = known.served.iter().map(|known| known.name.as_str()).collect();
+            prepare(exports, &names, &self.shared.groups)?;
+            Ok((known.with(exports), ()))
+        })
+    }
+
+    /// Serves the exports of a disk no more, and ends their clients; I/O that was accepted is
+    /// finished. Returns how many clients that were.
+    pub fn remove_exports_of(&self, disk: &str) -> usize {
+        let is_of = |export: &Served| export.device.config().name == disk;
+        let removed = self.shared.change_exports(|known| {
+            Ok::<_, std::convert::Infallible>((known.only(|export| !is_of(export)), ()))
+        });
+        let Ok(()) = removed;
+        let clients = self.clients();
+        let ended = clients.iter().filter(|client| client.disk == disk);
+        ended.filter(|client| self.dismiss(client.number)).count()
+    }
+
     /// Waits until there is no connection, `limit_ns` at most; whether it came to that.
     pub fn wait_until_empty(&self, limit_ns: u64) -> bool {
         self.shared.admission.wait_until_empty(limit_ns)
@@ -220,7 +238,7 @@ impl Clients for Server {
 
     /// The default one first.
     fn exports(&self) -> Vec<String> {
-        self.shared.advertised.iter().map(|export| export.name.clone()).collect()
+        self.shared.exports().served.iter().map(|export| export.name.clone()).collect()
     }
 
     fn clients(&self) -> Vec<Client> {
@@ -257,17 +275,27 @@ impl Drop for Server {
     }
 }
 
-fn check(exports: &[Export]) -> Result<(), ExportError> {
-    if exports.is_empty() {
-        return Err(ExportError::None);
-    }
+/// Checks exports that are to be served beside others of these names, and gives their devices the
+/// groups.
+fn prepare(exports: &[Export], known: &[&str], groups: &Arc<Groups>) -> Result<(), ExportError> {
     for (index, export) in exports.iter().enumerate() {
         let name = &export.name;
         if let Err(why) = text(name.as_bytes()) {
             return Err(ExportError::Name(name.clone(), why.to_string()));
         }
-        if exports[..index].iter().any(|other| other.name == *name) {
+        let is_same = |other: &Export| other.name == *name;
+        if exports[..index].iter().any(is_same) || known.contains(&name.as_str()) {
             return Err(ExportError::Twice(name.clone()));
+        }
+        if groups.join(export.group).is_err() {
+            return Err(ExportError::Group(name.clone(), export.group));
+        }
+    }
+    for export in exports {
+        export.device.attach_groups(groups);
+        if !export.device.config().barriers {
+            let name = &export.name;
+            tracing::warn!(export = %name, "not durable: FLUSH and FUA are not offered");
         }
     }
     Ok(())

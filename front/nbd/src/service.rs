@@ -190,22 +190,20 @@ impl NbdService {
         });
         let deadline = turn.now() + self.shared.settings.handshake_timeout_ns;
         let mut greeting = Vec::new();
-        let exports = self.shared.advertised_now();
+        let exports = self.shared.exports();
         // The client was let in, or adopted by a gate that lets all clients in.
         let (tls, session) = gate.way_in(&who).unwrap_or((Tls::Require, None));
         let settings = Settings { tls, ..self.shared.settings.handshake };
-        let handshake = Handshake::new(exports, settings, &mut greeting).offering(gate.offers(
-            &self.shared.exports,
-            &who,
-            &[],
-        ));
+        let handshake = Handshake::new(exports.advertised_now(), settings, &mut greeting)
+            .offering(gate.offers(&exports.served, &who, &[]));
         let tls = session.cloned().map(|tls| {
-            let (shared, gate) = (Arc::clone(&self.shared), Arc::clone(&gate));
-            let offers = move |names: &[String]| gate.offers(&shared.exports, &who, names);
+            let (exports, gate) = (Arc::clone(&exports), Arc::clone(&gate));
+            let offers = move |names: &[String]| gate.offers(&exports.served, &who, names);
             Introduction { tls, offers: Box::new(offers) }
         });
         let mut connection = Connection::new(fd, peer, handshake, tls, deadline);
         connection.ticket = Some(ticket);
+        connection.exports = Some(exports);
         connection.out.put(&mut self.pool, |out| out.append(&mut greeting));
         self.places[place as usize].tenant = Some(Box::new(connection));
         self.wake_by(deadline);
@@ -261,7 +259,7 @@ impl NbdService {
                 start(&self.shared, self.index, connection, &mut self.pool, turn, place);
                 turn.again();
             }
-            ask(&self.shared, turn, name, connection);
+            ask(turn, name, connection);
             connection.send(&mut self.pool);
             if !connection.resume(&mut self.pool, now) {
                 break;
@@ -495,7 +493,8 @@ fn start(
     place: u32,
 ) {
     let Phase::Agreed(agreed) = &connection.phase else { return };
-    let export = &shared.exports[agreed.export];
+    let exports = connection.exports.take().expect("it has them until it has a session");
+    let export = &exports.served[agreed.export];
     match turn.submitter(&export.device, place) {
         Ok(seat) => {
             let (peer, name, mode) = (&connection.peer, &agreed.name, agreed.mode);
@@ -506,12 +505,18 @@ fn start(
             let quota = shared.budget.quota(reactor);
             let (tally, limits) = (seat.submitter.tally(), export.device.limits());
             let session = Session::new(seat, limits, agreed, member, export, quota);
-            let client = shared.add_client(agreed.export, (reactor, place), peer, tally);
+            let client = shared.add_client(export, (reactor, place), peer, tally);
             connection.client = Some(client);
             if let Some(ticket) = &connection.ticket {
                 shared.admission.opened(ticket.number);
             }
             connection.start(session, pool, turn.now());
+            // One that goes now has ended the clients that were noted before.
+            if !shared.has(export) {
+                turn.handle().post(move |service: &mut NbdService, turn| {
+                    service.dismiss(turn, place, client);
+                });
+            }
         }
         Err(error) => {
             tracing::error!(peer = %connection.peer, %error, "no submitter for a client");
@@ -521,13 +526,14 @@ fn start(
 }
 
 /// Sends a session's questions to those who may block over them.
-fn ask(shared: &Shared, turn: &Turn<'_>, name: Name, connection: &mut Connection) {
+fn ask(turn: &Turn<'_>, name: Name, connection: &mut Connection) {
     let Phase::Session(session) = &mut connection.phase else { return };
     let questions = session.take_questions();
     if questions.is_empty() {
         return;
     }
-    let surveyor = &shared.exports[session.export].surveyor;
+    let export = Arc::clone(&session.export);
+    let surveyor = &export.surveyor;
     let asker = session.asker.get_or_insert_with(|| surveyor.asker());
     for question in questions {
         let handle = turn.handle();

@@ -11,6 +11,7 @@ mod memory;
 mod unaligned;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use weir_bio::{Bio, Data, Flags, IoPrio, Limits, Nanos, Op, SECTOR};
 use weir_live::Seat;
@@ -76,8 +77,7 @@ struct Held {
 /// The transmission phase of one connection.
 pub(crate) struct Session {
     pub(crate) seat: Seat,
-    /// The export's place in the server's list.
-    pub(crate) export: usize,
+    pub(crate) export: Arc<Served>,
     geometry: Geometry,
     replies: Replies,
     /// The id of `base:allocation`, where it was agreed on.
@@ -141,12 +141,12 @@ impl Session {
         limits: Limits,
         agreed: &Negotiated,
         member: Member,
-        export: &Served,
+        export: &Arc<Served>,
         quota: Quota,
     ) -> Session {
         Session {
             seat,
-            export: agreed.export,
+            export: Arc::clone(export),
             geometry: agreed.geometry(),
             replies: agreed.replies(),
             context: agreed.allocation.unwrap_or(0),

@@ -2,22 +2,20 @@
 //! the clients that are served now.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use weir_bio::GroupId;
 use weir_control::{Classing, Client};
-use weir_proto_nbd::server as proto;
 use weir_queue::{Device, Groups, Member, Tally};
 
 use crate::admission::Admission;
 use crate::budget::Budget;
-use crate::export::{Export, Served, size_of};
+use crate::export::{Export, Exports, Served};
 use crate::settings::Settings;
 
 /// The state that the parts of a server on different reactors share. None of it is touched per I/O.
 pub(crate) struct Shared {
-    pub(crate) exports: Vec<Served>,
-    pub(crate) advertised: Arc<[proto::Export]>,
+    exports: RwLock<Arc<Exports>>,
     pub(crate) settings: Settings,
     pub(crate) budget: Arc<Budget>,
     pub(crate) admission: Arc<Admission>,
@@ -51,8 +49,7 @@ impl Shared {
     ) -> Shared {
         let budget = Budget::new(settings.memory, reactors);
         Shared {
-            exports: exports.iter().map(Served::new).collect(),
-            advertised: exports.iter().map(Export::advertised).collect(),
+            exports: RwLock::new(Arc::new(Exports::new(exports))),
             settings,
             admission: Admission::new(settings, Arc::clone(&budget), reactors),
             budget,
@@ -61,16 +58,25 @@ impl Shared {
         }
     }
 
-    /// The exports as a client that comes now is told of them: a disk may have grown.
-    pub(crate) fn advertised_now(&self) -> Arc<[proto::Export]> {
-        let told = self.exports.iter().zip(self.advertised.iter());
-        let sizes = told.map(|(served, told)| size_of(&served.device, told.block.minimum));
-        if self.advertised.iter().map(|export| export.size).eq(sizes.clone()) {
-            return Arc::clone(&self.advertised);
-        }
-        let grown =
-            |(export, size): (&proto::Export, u64)| proto::Export { size, ..export.clone() };
-        self.advertised.iter().zip(sizes).map(grown).collect()
+    /// The exports that there are now.
+    pub(crate) fn exports(&self) -> Arc<Exports> {
+        Arc::clone(&self.exports.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Another list of exports, made from the present one. What `change` returns beside it.
+    pub(crate) fn change_exports<T, E>(
+        &self,
+        change: impl FnOnce(&Exports) -> Result<(Exports, T), E>,
+    ) -> Result<T, E> {
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        let (changed, out) = change(&exports)?;
+        *exports = Arc::new(changed);
+        Ok(out)
+    }
+
+    /// Whether this export is still there.
+    pub(crate) fn has(&self, export: &Arc<Served>) -> bool {
+        self.exports().served.iter().any(|known| Arc::ptr_eq(known, export))
     }
 
     /// The clients that are served now.
@@ -92,7 +98,7 @@ impl Shared {
     /// Notes a client and gives it a number.
     pub(crate) fn add_client(
         &self,
-        export: usize,
+        export: &Served,
         (reactor, place): (usize, u32),
         peer: &str,
         tally: Tally,
@@ -100,30 +106,30 @@ impl Shared {
         let mut clients = self.clients();
         let number = clients.next;
         clients.next += 1;
-        let Served { group, ioprio, background, .. } = &self.exports[export];
+        let Served { name, group, ioprio, background, device, .. } = export;
         let client = Client {
             number,
-            export: self.advertised[export].name.clone(),
+            export: name.clone(),
             peer: String::from(peer),
             group: *group,
             ioprio: *ioprio,
             background: *background,
-            disk: self.exports[export].device.config().name.clone(),
+            disk: device.config().name.clone(),
             ios: 0,
             bytes: 0,
             in_flight: 0,
             hard_queue: None,
         };
-        let device = self.exports[export].device.clone();
+        let device = device.clone();
         clients.there.insert(number, Place { client, reactor, place, tally, device });
         number
     }
 
     /// A member of a group for who serves itself from this export.
     fn join(&self, group: GroupId, export: &str) -> Result<Member, weir_queue::Error> {
-        let named = self.advertised.iter().position(|known| known.name == export);
-        let device = named.map(|index| &self.exports[index].device);
-        self.groups.join_on(group, device.map_or("", |device| &device.config().name))
+        let exports = self.exports();
+        let named = exports.served.iter().find(|known| known.name == export);
+        self.groups.join_on(group, named.map_or("", |named| &named.device.config().name))
     }
 
     /// A client has gone.

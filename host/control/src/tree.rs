@@ -12,6 +12,7 @@ mod folder;
 mod groups;
 mod queue;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use weir_queue::{Groups, LiveRecording};
@@ -95,6 +96,8 @@ pub struct Tree {
     disks: RwLock<Vec<Arc<Entry>>>,
     /// Each with the name of its pool.
     partitions: RwLock<Vec<(String, Arc<Entry>)>>,
+    /// Disks and partitions that were ever added: a number is never used again.
+    added: AtomicUsize,
     groups: OnceLock<Arc<Groups>>,
     fronts: RwLock<Vec<Arc<dyn Clients>>>,
     reload: OnceLock<Reload>,
@@ -116,7 +119,7 @@ impl Tree {
         let mut disks = self.disks.write().unwrap_or_else(PoisonError::into_inner);
         let name = &disk.config().name;
         assert!(disks.iter().all(|entry| entry.name() != name), "disk {name} is in the tree");
-        let number = disks.len() + self.partitions().len();
+        let number = self.added.fetch_add(1, Ordering::Relaxed);
         disks.push(Arc::new(Entry::new(disk, slots, number)));
     }
 
@@ -125,13 +128,18 @@ impl Tree {
     /// # Panics
     /// When a disk or a partition of that name is here already.
     pub fn add_partition(&self, pool: &str, partition: Arc<dyn Disk>, slots: usize) {
-        let number = self.entries().len();
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         let name = &partition.config().name;
         let known = partitions.iter().any(|(_, entry)| entry.name() == name);
         assert!(!known, "partition {name} is in the tree");
-        let number = number + partitions.len();
+        let number = self.added.fetch_add(1, Ordering::Relaxed);
         partitions.push((String::from(pool), Arc::new(Entry::new(partition, slots, number))));
+    }
+
+    /// Takes the partition of this name out.
+    pub fn remove_partition(&self, name: &str) {
+        let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        partitions.retain(|(_, entry)| entry.name() != name);
     }
 
     /// Shows these groups under `cgroup`, with weights and caps to be written; only the first that

@@ -179,6 +179,15 @@ pub trait Front: Send + Sync {
     /// stated no longer goes back to its default. A second reload of the same changes nothing.
     fn reload(&self, now: &Restated<'_>) -> Reloaded;
 
+    /// Lets clients in to a disk that is new on the host, by these exports of it.
+    ///
+    /// # Errors
+    /// The export that cannot be served, and why; then none of them is.
+    fn add_disk(&self, disk: &Device, exports: &[Export]) -> Result<(), String>;
+
+    /// Ends the clients of a disk, and lets none in to it any more. Returns how many that were.
+    fn remove_disk(&self, disk: &Device) -> usize;
+
     /// Serves one connection that is there already, called `name`. The answer waits for its end.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_bio::Nanos;
 use weir_queue::{
     Bell, Device, Error, Frozen, Home, LaneChange, Late, LiveRecording, Progress, Quiesced,
-    Settings, Step, Watch,
+    Settings, Step, Then, Watch,
 };
 
 use crate::clock::Clock;
@@ -98,6 +98,17 @@ impl<'a> Limited<'a> {
                 LaneChange::Overtaken => {}
             }
         }
+    }
+
+    /// As [`Device::begin_close`] with [`Then::Ends`]: it is flushed and offline, for good.
+    ///
+    /// # Errors
+    /// As [`freeze`](Limited::freeze), and a last flush that failed: then the device goes on.
+    pub fn close(&self) -> Result<(), Error> {
+        let closed = self.wait(|watch| self.device.begin_close(watch, Then::Ends))?;
+        let name = &self.device.config().name;
+        let failed = |status| Error::Invalid(format!("disk {name}: its last flush: {status}"));
+        closed.map(drop).map_err(failed)
     }
 
     /// Polls a step until it ends, or gives it up.

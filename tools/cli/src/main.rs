@@ -26,6 +26,7 @@ mod replay;
 mod report;
 mod schedulers;
 mod serve;
+mod served;
 mod sim;
 #[cfg(feature = "top")]
 mod top;

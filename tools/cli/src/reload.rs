@@ -6,21 +6,25 @@
 //! restart is listed as long as it differs from the start of the daemon.
 
 mod disk;
+mod pool;
+mod same;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir::{Caps, Cmdline, Device, GroupId, Groups, Identity, Limited, Target};
+use weir::{Caps, Cmdline, Device, GroupId, Groups, Limited, Target};
 use weir_access::folder;
 use weir_control::config::{self, Config};
 use weir_control::rules::Event;
-use weir_control::{Errno, Rules, Tree};
+use weir_control::{Errno, LiveDisk, Rules, Tree};
 use weir_front::{Front, Plan, Reloaded, Restated};
 
 use crate::Failure;
 use crate::data_folder::DEFAULT_DIR;
 use crate::reload::disk::{Spoken, Turn};
+use crate::reload::same::{BLOCK_DEVICES, Places};
+use crate::served::Served;
 
 /// The beginning of a line of the answer whose change was not made.
 pub(crate) const FAILED: &str = "failed: ";
@@ -47,10 +51,7 @@ pub(crate) struct Stated {
 pub(crate) struct Reload {
     source: Source,
     started: Stated,
-    /// Those that the plans asked for.
-    fronts: Vec<Arc<dyn Front>>,
-    groups: Arc<Groups>,
-    devices: Vec<Device>,
+    parts: Parts,
     /// One reload at a time: each is made of many changes.
     applied: Mutex<Applied>,
 }
@@ -58,6 +59,10 @@ pub(crate) struct Reload {
 /// The settings applied last.
 #[derive(Default)]
 struct Applied {
+    /// The disks that are served, as they were stated when they were opened.
+    there: Vec<config::Disk>,
+    /// The targets of those and of pools.
+    targets: BTreeMap<String, Target>,
     /// Of disks, by name.
     disks: BTreeMap<String, Spoken>,
     /// Paths of groups.
@@ -89,17 +94,24 @@ fn target(disk: &config::Disk, config: &Config, all: &Cmdline) -> Result<Target,
     Ok(target)
 }
 
+/// The parts of a daemon that a reload changes.
+pub(crate) struct Parts {
+    /// Those that the plans asked for.
+    pub(crate) fronts: Vec<Arc<dyn Front>>,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) served: Arc<Served>,
+    /// Threads that submit to a disk.
+    pub(crate) reactors: usize,
+    /// A disk as the tree has it.
+    pub(crate) shown: fn(&Device) -> LiveDisk,
+}
+
 impl Reload {
-    pub(crate) fn new(
-        source: Source,
-        started: Stated,
-        fronts: Vec<Arc<dyn Front>>,
-        groups: Arc<Groups>,
-        devices: Vec<Device>,
-    ) -> Reload {
+    pub(crate) fn new(source: Source, started: Stated, parts: Parts) -> Reload {
         let paths = started.config.group.iter().map(|group| group.path.clone()).collect();
-        let applied = Mutex::new(Applied { groups: paths, ..Applied::default() });
-        Reload { source, started, fronts, groups, devices, applied }
+        let there = started.config.disk.clone();
+        let applied = Mutex::new(Applied { groups: paths, there, ..Applied::default() });
+        Reload { source, started, parts, applied }
     }
 
     /// Has `tree` reload in this way.
@@ -136,9 +148,10 @@ impl Reload {
     /// A fault of the configuration.
     pub(crate) fn start(&self, rules: &Rules, tree: &Tree) -> Result<(), Failure> {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        let targets = targets(&self.started.config)?;
+        applied.targets = targets(&self.started.config)?;
+        let targets = applied.targets.clone();
         let mut lines = remarks(rules);
-        self.set_disks(tree, rules, (&targets, &targets), &mut applied, &mut lines);
+        self.set_disks(tree, rules, &targets, &mut applied, &mut lines);
         for line in lines {
             match line.starts_with(CHANGED) {
                 true => tracing::info!("rules: {line}"),
@@ -154,19 +167,25 @@ impl Reload {
         let rules = Self::read_rules(&self.source.rules)?;
         let stated = (self.source.configuration)()?;
         let config = &stated.config;
-        let (before, now) = (targets(&self.started.config)?, targets(config)?);
+        let now = targets(config)?;
         let wanted = config.groups().map_err(|e| e.to_string())?;
         let mut lines = remarks(&rules);
+        self.follow_pools(tree, config, &now, &mut applied, &mut lines);
         self.reload_fronts(&stated, &mut lines);
-        self.compare(&stated, &mut lines);
+        self.compare(&stated, &applied.there, &mut lines);
         self.set_groups(config, &wanted, &mut lines);
         self.set_back_groups(config, &mut applied.groups, &mut lines);
-        let new = now.keys().filter(|name| !before.contains_key(*name));
-        lines.extend(new.map(|name| {
+        let new = now.keys().filter(|name| !applied.targets.contains_key(*name));
+        let failed = |name: &&String| {
+            let failed = format!("{FAILED}disk {name} of pool ");
+            !lines.iter().any(|line| line.starts_with(&failed))
+        };
+        let new: Vec<&String> = new.filter(failed).collect();
+        lines.extend(new.into_iter().map(|name| {
             let is_pool = config.pool.iter().any(|pool| pool.name == *name);
             format!("{RESTART}{} {name} is new", if is_pool { "pool" } else { "disk" })
         }));
-        self.set_disks(tree, &rules, (&before, &now), &mut applied, &mut lines);
+        self.set_disks(tree, &rules, &now, &mut applied, &mut lines);
         let any = |with: &str| lines.iter().any(|line| line.starts_with(with));
         if !any(CHANGED) && !any(FAILED) {
             let until = if any(RESTART) { " while it runs" } else { "" };
@@ -181,16 +200,16 @@ impl Reload {
         &self,
         tree: &Tree,
         rules: &Rules,
-        (before, now): (&BTreeMap<String, Target>, &BTreeMap<String, Target>),
+        now: &BTreeMap<String, Target>,
         applied: &mut Applied,
         lines: &mut Vec<String>,
     ) {
-        for device in &self.devices {
+        for device in &self.parts.served.queues() {
             let name = &device.config().name;
             if applied.disks.contains_key(name) {
                 lines.extend(take_on(device).lines());
             }
-            let started = &before[name];
+            let started = &applied.targets[name].clone();
             if device.partition().is_some() {
                 // What is to be said of a queue is said of its pool's.
                 applied.disks.entry(name.clone()).or_default();
@@ -205,17 +224,17 @@ impl Reload {
     }
 
     /// Tells what differs from the start and stays as it is.
-    fn compare(&self, stated: &Stated, lines: &mut Vec<String>) {
+    fn compare(&self, stated: &Stated, there: &[config::Disk], lines: &mut Vec<String>) {
         let (started, config) = (&self.started.config, &stated.config);
         let mut restart = |what: String| lines.push(format!("{RESTART}{what}"));
         if config.kernel_cmdline != started.kernel_cmdline {
             restart(String::from("kernel_cmdline"));
         }
         let gone = |disk: &&config::Disk| config.disk.iter().all(|known| known.name != disk.name);
-        for disk in started.disk.iter().filter(gone) {
+        for disk in there.iter().filter(gone) {
             restart(format!("disk {} is gone", disk.name));
         }
-        for disk in &started.disk {
+        for disk in there {
             let now = config.disk.iter().find(|known| known.name == disk.name);
             let target = |disk: &config::Disk| disk.pool.as_ref().map(|_| disk.target());
             match now {
@@ -241,7 +260,7 @@ impl Reload {
         let exports = stated.config.exports();
         for (plan, started) in stated.plans.iter().zip(&self.started.plans) {
             let kind = plan.kind().name;
-            let front = self.fronts.iter().find(|front| front.kind().name == kind);
+            let front = self.parts.fronts.iter().find(|front| front.kind().name == kind);
             let reloaded = match front {
                 Some(front) => front.reload(&Restated { plan: &**plan, exports: &exports }),
                 None => Reloaded::of_fixed(&**started, &**plan),
@@ -266,7 +285,7 @@ impl Reload {
             let path = &group.path;
             let entry = wanted.iter().find(|entry| entry.path == *path);
             let Some(entry) = entry else { continue };
-            let id = match self.groups.create(path) {
+            let id = match self.parts.groups.create(path) {
                 Ok(id) => id,
                 Err(error) => {
                     lines.push(format!("{FAILED}group {path:?}: {error}"));
@@ -284,15 +303,15 @@ impl Reload {
         (weight, caps): (u16, Caps),
         lines: &mut Vec<String>,
     ) {
-        let all = self.groups.all();
+        let all = self.parts.groups.all();
         let Some(now) = all.iter().find(|known| known.id == id) else { return };
         if now.weight != weight {
             let what = format!("group {path:?}: weight {} -> {weight}", now.weight);
-            lines.push(outcome(what, self.groups.set_weight(id, weight)));
+            lines.push(outcome(what, self.parts.groups.set_weight(id, weight)));
         }
         if now.caps != caps {
             let what = format!("group {path:?}: its caps");
-            lines.push(outcome(what, self.groups.set_caps(id, caps)));
+            lines.push(outcome(what, self.parts.groups.set_caps(id, caps)));
         }
     }
 
@@ -312,7 +331,7 @@ impl Reload {
                 continue;
             }
             let any = &Groups::default().all()[0];
-            if let Some(id) = self.groups.find(&path) {
+            if let Some(id) = self.parts.groups.find(&path) {
                 self.set_group(&path, id, (any.weight, any.caps), lines);
             }
             stated.remove(&path);
@@ -337,15 +356,18 @@ pub(crate) fn targets(config: &Config) -> Result<BTreeMap<String, Target>, Failu
 /// Refuses a file, or a disk of a server, that stands in a pool and elsewhere as well: each would
 /// write to it behind the back of the other.
 fn check_files(config: &Config, targets: &BTreeMap<String, Target>) -> Result<(), Failure> {
-    let identity = |disk: &config::Disk| targets[&disk.name].backing.identity();
+    if config.pool.is_empty() {
+        return Ok(());
+    }
+    let devices = Path::new(BLOCK_DEVICES);
+    let places = config.disk.iter().map(|disk| Places::of(&targets[&disk.name], devices));
+    let places: Vec<Places> = places.collect();
     for (place, disk) in config.disk.iter().enumerate() {
-        let own = identity(disk);
-        let is_same = |other: &&config::Disk| {
-            own != Identity::Own
-                && (disk.pool.is_some() || other.pool.is_some())
-                && identity(other) == own
+        let is_same = |(other_place, other): &(usize, &config::Disk)| {
+            (disk.pool.is_some() || other.pool.is_some())
+                && places[*other_place].overlap(&places[place])
         };
-        if let Some(other) = config.disk[..place].iter().find(is_same) {
+        if let Some((_, other)) = config.disk[..place].iter().enumerate().find(is_same) {
             let what = format!("target={:?} is that of disk {:?} too", disk.target(), other.name);
             return Err(config.fault_of_disk(&disk.name, &what).to_string().into());
         }
@@ -502,6 +524,14 @@ mod tests {
             reloaded
         }
 
+        fn add_disk(&self, _: &Device, _: &[weir_front::Export]) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn remove_disk(&self, _: &Device) -> usize {
+            0
+        }
+
         fn adopt(&self, _: OwnedFd, _: &str) -> Result<Box<dyn FnOnce() + Send>, String> {
             Err(String::from("it has no connections"))
         }
@@ -564,9 +594,15 @@ mod tests {
         let source = Source { rules: Vec::new(), configuration };
         let fronts: Vec<Arc<dyn Front>> =
             if has_front { vec![Arc::new(Added { doors: 0 })] } else { Vec::new() };
-        let groups = Arc::default();
         let tree = Tree::new(Parameters::default());
-        Reload::new(source, stated("", 0), fronts, groups, Vec::new()).attach(&tree);
+        let parts = Parts {
+            fronts,
+            groups: Arc::default(),
+            served: Arc::new(Served::new(Vec::new(), Vec::new())),
+            reactors: 1,
+            shown: |_| unreachable!("there is no disk"),
+        };
+        Reload::new(source, stated("", 0), parts).attach(&tree);
         tree.reload().unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 

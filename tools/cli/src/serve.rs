@@ -36,7 +36,8 @@ use crate::fronts;
 use crate::log;
 use crate::order;
 use crate::reach::Reach;
-use crate::reload::{self, Reload, Source, Stated};
+use crate::reload::{self, Parts, Reload, Source, Stated};
+use crate::served::Served;
 use crate::values::{time, whole};
 
 /// The disk of a daemon that was told nothing.
@@ -114,10 +115,7 @@ struct Daemon {
     /// In the order in which they are opened and stopped.
     fronts: Vec<Arc<dyn Front>>,
     groups: Arc<Groups>,
-    /// Those that clients see.
-    disks: Vec<Device>,
-    /// Those whose queue several disks share.
-    pools: Vec<Device>,
+    served: Arc<Served>,
     tree: Arc<Tree>,
 }
 
@@ -130,15 +128,19 @@ impl Serve {
         let stated = self.stated()?;
         let rules = Reload::read_rules(&self.rules)?;
         let daemon = self.start(&stated)?;
-        let (groups, disks) = (Arc::clone(&daemon.groups), daemon.disks.clone());
-        let fronts = daemon.fronts.clone();
-        let queues = daemon.pools.iter().cloned().chain(disks).collect();
-        let reload = Reload::new(self.source(), stated, fronts, groups, queues);
+        let parts = Parts {
+            fronts: daemon.fronts.clone(),
+            groups: Arc::clone(&daemon.groups),
+            served: Arc::clone(&daemon.served),
+            reactors: daemon.host.reactors(),
+            shown: live,
+        };
+        let reload = Reload::new(self.source(), stated, parts);
         reload.start(&rules, &daemon.tree)?;
         reload.attach(&daemon.tree);
         let tree = Arc::clone(&daemon.tree);
         hangup.reload(tree).map_err(|e| format!("a thread for SIGHUP: {e}"))?;
-        changes::follow(&daemon.disks).map_err(|e| format!("a thread for changes: {e}"))?;
+        changes::follow(&daemon.served).map_err(|e| format!("a thread for changes: {e}"))?;
         // No client is served before everything else is there: from then on a stop has to be
         // orderly.
         let reach = self.open_tree(&daemon)?;
@@ -162,7 +164,7 @@ impl Serve {
             signals.wait();
         }
         activation::notify("STOPPING=1\n");
-        users::tell(&daemon.disks, &daemon.fronts);
+        users::tell(&daemon.served.disks(), &daemon.fronts);
         drop(reach);
         daemon.stop(self.stop_timeout)
     }
@@ -255,7 +257,6 @@ impl Serve {
             dm_mod_use_blk_mq: cmdline.dm_mod_use_blk_mq.unwrap_or(asked.dm_mod_use_blk_mq),
         }));
         let opened = disks::open(config, &host)?;
-        let live = |device: &Device| LiveDisk::new(device.clone(), Calls, || Clock.now());
         for pool in &opened.pools {
             tree.add(Arc::new(live(&pool.device)), host.reactors());
         }
@@ -288,7 +289,8 @@ impl Serve {
         let started = plans.iter().map(|plan| plan.start(&grounds));
         let fronts = started.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
         fronts.iter().for_each(|front| tree.show_front(front.clients()));
-        Ok(Daemon { host, fronts, groups, disks, pools, tree })
+        let served = Arc::new(Served::new(disks, pools));
+        Ok(Daemon { host, fronts, groups, served, tree })
     }
 
     /// Opens the control socket. One connection on standard input and output has one only if it was
@@ -309,6 +311,11 @@ impl Serve {
         }
         Ok(())
     }
+}
+
+/// A disk as the tree has it.
+fn live(device: &Device) -> LiveDisk {
+    LiveDisk::new(device.clone(), Calls, || Clock.now())
 }
 
 fn exports(config: &Config, disks: &[Device], groups: &Groups) -> Vec<Export> {
@@ -409,7 +416,8 @@ impl Daemon {
 /// Says what is served and how to use it, in lines to paste.
 fn introduce(daemon: &Daemon, reach: &Reach) -> String {
     let mut lines = Vec::new();
-    for device in &daemon.disks {
+    let disks = daemon.served.disks();
+    for device in &disks {
         let (config, limits) = (device.config(), device.limits());
         lines.push(format!(
             "disk {}: {}, queue_mode={}, {} hard queue(s), scheduler {}{}{}\n",
@@ -424,7 +432,7 @@ fn introduce(daemon: &Daemon, reach: &Reach) -> String {
     }
     lines.extend(daemon.fronts.iter().rev().map(|front| front.introduce()));
     lines.push(reach.introduce());
-    if let Some(first) = daemon.disks.first() {
+    if let Some(first) = disks.first() {
         let examples: String =
             daemon.fronts.iter().filter_map(|front| front.example(first)).collect();
         if !examples.is_empty() {

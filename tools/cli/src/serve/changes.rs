@@ -6,36 +6,52 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, Sender};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use weir::Device;
 
 use crate::reload::take_on;
+use crate::served::{Change, Served};
+
+/// What the thread is told.
+enum News {
+    /// Something may have changed below the disk of this number.
+    Below(usize),
+    /// A disk has come or gone.
+    Disk(Device, Change),
+}
 
 /// Follows what the targets of the disks tell, as long as the daemon runs.
-pub(super) fn follow(disks: &[Device]) -> io::Result<()> {
+pub(super) fn follow(served: &Served) -> io::Result<()> {
     let (tell, told) = mpsc::channel();
-    for (number, disk) in disks.iter().enumerate() {
-        let tell = tell.clone();
-        disk.on_change(Arc::new(move || {
-            // The thread is gone only with the process.
-            let _ = tell.send(number);
-        }));
-    }
-    let disks = disks.to_vec();
+    let mut followed = Followed::default();
+    served.disks().into_iter().for_each(|disk| _ = followed.add(disk, &tell));
+    let of_disks = tell.clone();
+    served.on_change(Box::new(move |disk, change| {
+        // The thread is gone only with the process.
+        let _ = of_disks.send(News::Disk(disk.clone(), change));
+    }));
     let listen = move || {
-        let mut followed = Followed { disks, behind: BTreeMap::new() };
         while let Ok(news) = wait(&told, followed.due()) {
-            followed.sweep(news);
+            let mut below = BTreeSet::new();
+            for one in news {
+                match one {
+                    News::Below(number) => _ = below.insert(number),
+                    // It may have changed before it was heard.
+                    News::Disk(disk, Change::Came) => _ = below.insert(followed.add(disk, &tell)),
+                    News::Disk(disk, Change::Went) => followed.remove(&disk),
+                }
+            }
+            followed.sweep(below);
         }
     };
     std::thread::Builder::new().name(String::from("weir-changes")).spawn(listen).map(drop)
 }
 
 /// Waits for changes, or until something is to be tried again.
-fn wait(told: &Receiver<usize>, due: Option<Instant>) -> Result<BTreeSet<usize>, RecvError> {
+fn wait(told: &Receiver<News>, due: Option<Instant>) -> Result<Vec<News>, RecvError> {
     let first = match due {
         None => Some(told.recv()?),
         Some(due) => match told.recv_timeout(due.saturating_duration_since(Instant::now())) {
@@ -62,13 +78,37 @@ struct Behind {
 }
 
 /// What the disks have taken on.
+#[derive(Default)]
 struct Followed {
-    disks: Vec<Device>,
+    /// By number, which none has again.
+    disks: BTreeMap<usize, Device>,
+    next: usize,
     /// By number.
     behind: BTreeMap<usize, Behind>,
 }
 
 impl Followed {
+    /// Follows a disk; its number.
+    fn add(&mut self, disk: Device, tell: &Sender<News>) -> usize {
+        let (number, tell) = (self.next, tell.clone());
+        disk.on_change(Arc::new(move || {
+            // The thread is gone only with the process.
+            let _ = tell.send(News::Below(number));
+        }));
+        self.next += 1;
+        self.disks.insert(number, disk);
+        number
+    }
+
+    fn remove(&mut self, disk: &Device) {
+        let is_gone = |number: &usize| self.disks.get(number).is_some_and(|known| known.is(disk));
+        let gone: Vec<usize> = self.disks.keys().copied().filter(is_gone).collect();
+        for number in gone {
+            self.disks.remove(&number);
+            self.behind.remove(&number);
+        }
+    }
+
     /// When a disk is to be asked again.
     fn due(&self) -> Option<Instant> {
         self.behind.values().map(|behind| behind.due).min()
@@ -86,13 +126,14 @@ impl Followed {
     /// These disks and all that lie on them, with the other disks that those lie on, as another leg
     /// may have changed and not said so yet: each once, and after the disks that it lies on.
     fn with_those_above(&self, disks: impl Iterator<Item = usize>) -> Vec<usize> {
-        let legs: Vec<Vec<usize>> = self.disks.iter().map(|disk| self.legs_of(disk)).collect();
-        let mut found: BTreeSet<usize> = disks.collect();
+        let legs: BTreeMap<usize, Vec<usize>> =
+            self.disks.iter().map(|(number, disk)| (*number, self.legs_of(disk))).collect();
+        let mut found: BTreeSet<usize> = disks.filter(|disk| legs.contains_key(disk)).collect();
         let mut changed = found.clone();
         while !changed.is_empty() {
-            let lies_on_one = |above: &usize| legs[*above].iter().any(|leg| changed.contains(leg));
-            let above: BTreeSet<usize> = (0..legs.len()).filter(lies_on_one).collect();
-            found.extend(above.iter().flat_map(|disk| &legs[*disk]));
+            let lies_on_one = |above: &usize| legs[above].iter().any(|leg| changed.contains(leg));
+            let above: BTreeSet<usize> = legs.keys().copied().filter(lies_on_one).collect();
+            found.extend(above.iter().flat_map(|disk| &legs[disk]));
             found.extend(&above);
             changed = above;
         }
@@ -102,12 +143,15 @@ impl Followed {
     }
 
     fn legs_of(&self, disk: &Device) -> Vec<usize> {
-        let number = |leg: &Device| self.disks.iter().position(|disk| disk.is(leg));
+        let number = |leg: &Device| {
+            let known = self.disks.iter().find(|(_, disk)| disk.is(leg));
+            known.map(|(number, _)| *number)
+        };
         disk.legs().iter().filter_map(number).collect()
     }
 
     fn take_on(&mut self, disk: usize) {
-        let taken = take_on(&self.disks[disk]);
+        let taken = take_on(&self.disks[&disk]);
         let before = self.behind.remove(&disk);
         if let Some(why) = taken.failed.clone() {
             let twice = |before: &Behind| (before.pause * 2).min(AGAIN_MOST);
@@ -122,8 +166,8 @@ impl Followed {
 }
 
 /// On how many disks, one on the other, a disk lies.
-fn height(disk: usize, legs: &[Vec<usize>]) -> usize {
-    legs[disk].iter().map(|leg| height(*leg, legs) + 1).max().unwrap_or(0)
+fn height(disk: usize, legs: &BTreeMap<usize, Vec<usize>>) -> usize {
+    legs[&disk].iter().map(|leg| height(*leg, legs) + 1).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -143,6 +187,13 @@ mod tests {
         open
     }
 
+    fn following(disks: Vec<Device>) -> Followed {
+        let (tell, _) = mpsc::channel();
+        let mut followed = Followed::default();
+        disks.into_iter().for_each(|disk| _ = followed.add(disk, &tell));
+        followed
+    }
+
     #[test]
     fn each_disk_above_a_change_is_asked_once_after_all_that_it_lies_on() {
         let mut disks = disks(&[
@@ -154,9 +205,9 @@ mod tests {
             ("top", "linear:m+n+a"),
         ]);
         disks.reverse();
-        let followed = Followed { disks, behind: BTreeMap::new() };
+        let followed = following(disks);
         let asked = |names: &[&str]| -> Vec<String> {
-            let name = |disk: usize| followed.disks[disk].config().name.clone();
+            let name = |disk: usize| followed.disks[&disk].config().name.clone();
             let number = |wanted: &&str| (0..6).find(|disk| name(*disk) == **wanted).unwrap();
             followed.with_those_above(names.iter().map(number)).into_iter().map(name).collect()
         };
@@ -182,7 +233,7 @@ mod tests {
         let disks = disks(&[("a", "ram:1MiB")]);
         // Closed, it cannot be asked.
         disks[0].take_offline();
-        let mut followed = Followed { disks, behind: BTreeMap::new() };
+        let mut followed = following(disks);
         let mut pauses = Vec::new();
         for _ in 0..9 {
             followed.take_on(0);

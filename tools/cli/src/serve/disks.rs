@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use weir::{Device, Host, Opened, Target};
 use weir_control::config::{Config, Pool};
 
+use crate::served::listen;
 use crate::{Failure, order, reload};
 
 /// Paths that are opened at a time. Their threads do nothing but wait.
@@ -127,13 +128,6 @@ fn adopt(host: &Host, name: &str, disk: Opened) -> Outcome {
     listen(name, &disk);
     host.adopt(&disk.device).map_err(|error| format!("disk {name}: {error}"))?;
     Ok(disk)
-}
-
-/// Tells the log what a disk says.
-fn listen(name: &str, disk: &Opened) {
-    disk.notices.iter().for_each(|notice| tracing::info!("{notice}"));
-    let told = String::from(name);
-    disk.on_notice(move |notice| tracing::warn!("disk {told}: {notice}"));
 }
 
 /// Opens, side by side, the disks that others can do without: as far as it may take long.
