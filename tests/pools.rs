@@ -430,3 +430,37 @@ fn images_of_a_saturated_pool_share_it_by_the_weights_of_their_clients() {
     drop(clients);
     served.daemon.stop();
 }
+
+#[test]
+fn a_disk_states_the_class_and_the_caps_of_its_own_clients() {
+    let disk = |rate: &str| {
+        format!(
+            "[nbd]\nlisten = [\"unix:nbd.sock\"]\n[[group]]\npath = \"vms\"\nweight = 300\n\
+             [[disk]]\nname = \"vm1\"\ntarget = \"ram:1MiB,scheduler=none\"\ngroup = \"vms\"\n\
+             class = \"idle\"\nwbps = {rate}\n"
+        )
+    };
+    let mut served = Served::begin(&disk("\"50MiB\""), &[]);
+    let unfelt = "the weight of group \"vms/vm1\" does not act on vm1: its scheduler none";
+    served.daemon.wait_for(|line| line.contains(unfelt));
+    let mut client = served.client("vm1");
+    assert_eq!(client.write(0, 0, &[1; 512]).expect("a connection"), 0);
+    assert_eq!(served.read("nbd/vm1/0/group"), "vms/vm1");
+    assert_eq!(served.read("nbd/vm1/0/class"), "idle");
+    let caps = "cgroup/vms/vm1/io.max";
+    assert_eq!(served.read(caps), "259:0 rbps=max wbps=52428800 riops=max wiops=max");
+    assert_eq!(
+        served.reload(&disk("1000000")),
+        "changed: group \"vms/vm1\": its caps\n",
+        "they change while the client stays"
+    );
+    assert_eq!(served.read(caps), "259:0 rbps=max wbps=1000000 riops=max wiops=max");
+    served.write(caps, "rbps=2GiB wbps=max");
+    assert_eq!(served.read(caps), "259:0 rbps=2147483648 wbps=max riops=max wiops=max");
+    for value in ["riops=5k", "rbps=0k", "rbps=fast"] {
+        let refused = served.tree.write(caps, value.as_bytes()).expect_err(value).to_string();
+        assert!(refused.contains(value), "{refused}");
+    }
+    assert_eq!(client.read(0, 512).expect("a connection").expect("no error"), [1; 512]);
+    served.daemon.stop();
+}

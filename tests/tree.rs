@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use daemon::outside::leave_out;
 use daemon::program::{Ended, Noise, Running, program, run};
-use daemon::words::{expect_refused, told};
+use daemon::words::{attempt, expect_refused, told};
 use daemon::{Daemon, Folder, WEIR, weir};
 use serde_json::Value;
 
@@ -26,6 +26,12 @@ fn a_running_daemon_is_listed_read_and_written() {
     assert_eq!(told(&folder, &["get", "block/vdb/weir/queue_mode"]), "sq\n");
     assert_eq!(told(&folder, &["set", "block/sda/queue/nr_requests", "64"]), "");
     assert_eq!(told(&folder, &["get", "block/sda/queue/nr_requests"]), "64\n");
+    let Ended { code, stdout, stderr } =
+        attempt(&folder, &["set", "block/sda/queue/nr_requests", "1"]);
+    assert_eq!((code, stdout.as_str()), (Some(0), ""));
+    assert_eq!(stderr, "weir: block/sda/queue/nr_requests is 4 now, not 1\n");
+    let same = attempt(&folder, &["set", "block/sda/queue/nr_requests", "64"]);
+    assert_eq!((same.code, same.stderr.as_str()), (Some(0), ""));
     let json: Value =
         serde_json::from_str(&told(&folder, &["get", "--json", "block/sda/queue/nr_requests"]))
             .expect("JSON");

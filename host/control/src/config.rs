@@ -1,6 +1,7 @@
 //! The configuration file: TOML, unknown keys refused with their line.
 
 mod section;
+mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,12 +9,14 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
 use weir_access::{Allow, Listen};
-use weir_bio::units::{parse_size, show_size};
 use weir_bio::{Class, IoPrio};
 use weir_queue::{Caps, Groups, WEIGHT_MAX, WEIGHT_MIN};
+
+use value::{BURST_MAX, addresses, burst, level, rate, weight};
+pub use value::{CLIENTS_MAX, MEMORY_MIN, minimum_block, parse_memory, parse_minimum_block};
 
 /// The whole file but the sections of fronts, which their crates read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -78,11 +81,11 @@ pub struct Group {
     /// Writes a second at most.
     #[serde(default)]
     pub wiops: Option<NonZeroU64>,
-    /// Bytes read a second at most.
-    #[serde(default)]
+    /// Bytes read a second at most: a number, or a size as in "50MiB".
+    #[serde(default, deserialize_with = "rate")]
     pub rbps: Option<NonZeroU64>,
     /// Bytes written a second at most.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "rate")]
     pub wbps: Option<NonZeroU64>,
     /// Seconds of unused allowance that may be spent at once, 0..=3600.
     #[serde(default, deserialize_with = "burst")]
@@ -106,8 +109,8 @@ pub struct Pool {
     pub depth: Option<u16>,
 }
 
-/// `[[disk]]`
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// `[[disk]]`: what it says of clients is for its own export, there if no `[[export]]` names it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
     /// Its name; also the name of its export, if none names it.
@@ -121,6 +124,31 @@ pub struct Disk {
     /// The pool whose queue it shares.
     #[serde(default)]
     pub pool: Option<String>,
+    /// The group its clients' I/O counts in; the root without one. With caps it is in a group of
+    /// its name below that.
+    #[serde(default)]
+    pub group: Option<String>,
+    /// Priority class of its clients' I/O.
+    #[serde(default)]
+    pub class: PrioClass,
+    /// Level within the class, 0 (best) to 7.
+    #[serde(default, deserialize_with = "level")]
+    pub level: Option<i64>,
+    /// Reads a second at most.
+    #[serde(default)]
+    pub riops: Option<NonZeroU64>,
+    /// Writes a second at most.
+    #[serde(default)]
+    pub wiops: Option<NonZeroU64>,
+    /// Bytes read a second at most: a number, or a size as in "50MiB".
+    #[serde(default, deserialize_with = "rate")]
+    pub rbps: Option<NonZeroU64>,
+    /// Bytes written a second at most.
+    #[serde(default, deserialize_with = "rate")]
+    pub wbps: Option<NonZeroU64>,
+    /// Seconds of unused allowance that may be spent at once, 0..=3600.
+    #[serde(default, deserialize_with = "burst")]
+    pub burst: Option<f64>,
 }
 
 /// `[[export]]`
@@ -210,7 +238,13 @@ impl Export {
         }
     }
 
-    /// Whether it is what a disk has that no export names.
+    /// That of this disk, with the class that it states.
+    fn of_disk(disk: &Disk) -> Export {
+        let (class, level) = (disk.class, disk.level);
+        Export { group: disk.group(), class, level, ..Export::implicit(&disk.name) }
+    }
+
+    /// Whether it is what a disk has that no export names and that states no class for its clients.
     #[must_use]
     pub fn is_implicit(&self) -> bool {
         self.name == self.disk && *self == Export::implicit(&self.disk)
@@ -234,7 +268,43 @@ impl Disk {
     /// A disk with a target.
     #[must_use]
     pub fn new(name: &str, target: &str) -> Disk {
-        Disk { name: String::from(name), target: String::from(target), table: None, pool: None }
+        Disk { name: String::from(name), target: String::from(target), ..Disk::default() }
+    }
+
+    /// Whether it states caps.
+    fn is_capped(&self) -> bool {
+        self.riops.or(self.wiops).or(self.rbps).or(self.wbps).is_some() || self.burst.is_some()
+    }
+
+    /// The group of its clients: with caps one of its own, below the one that is stated.
+    fn group(&self) -> Option<String> {
+        match (&self.group, self.is_capped()) {
+            (group, false) => group.clone(),
+            (None, true) => Some(self.name.clone()),
+            (Some(above), true) => Some(format!("{above}/{}", self.name)),
+        }
+    }
+
+    /// The group that its caps make.
+    fn own_group(&self) -> Option<Group> {
+        let path = self.group().filter(|_| self.is_capped())?;
+        let Disk { riops, wiops, rbps, wbps, burst, .. } = *self;
+        Some(Group { path, weight: None, riops, wiops, rbps, wbps, burst })
+    }
+
+    /// The first key that it states of its clients.
+    fn stated_of_clients(&self) -> Option<&'static str> {
+        let keys = [
+            ("group", self.group.is_some()),
+            ("class", self.class != PrioClass::None),
+            ("level", self.level.is_some()),
+            ("riops", self.riops.is_some()),
+            ("wiops", self.wiops.is_some()),
+            ("rbps", self.rbps.is_some()),
+            ("wbps", self.wbps.is_some()),
+            ("burst", self.burst.is_some()),
+        ];
+        keys.into_iter().find(|(_, is_stated)| *is_stated).map(|(key, _)| key)
     }
 
     /// Its target, which a table is made into.
@@ -278,9 +348,40 @@ impl Config {
         let known: Vec<&str> = KEYS.iter().chain(fronts).copied().collect();
         section::check(&source.text, &known).map_err(|error| source.fault(&error))?;
         let config = toml::from_str(&source.text).map_err(|error| source.fault(&error))?;
-        let config = Config { source, ..config };
+        let mut config = Config { source, ..config };
+        config.add_groups_of_disks()?;
         config.check().map_err(|error| config.source.named(&error))?;
         Ok(config)
+    }
+
+    /// Adds the groups that caps of disks make.
+    fn add_groups_of_disks(&mut self) -> Result<(), ConfigError> {
+        for disk in &self.disk {
+            let exports = self.export.iter().find(|export| export.disk == disk.name);
+            if let (Some(key), Some(export)) = (disk.stated_of_clients(), exports) {
+                let what = format!(
+                    "{key} is for the clients of its own export, and it has none beside export \
+                     {:?}: state it there, or for a group that is stated there",
+                    export.name
+                );
+                return Err(self.fault_of_disk(&disk.name, &what));
+            }
+            let stated = |path: &String| self.group.iter().any(|group| group.path == *path);
+            if let Some(above) = disk.group.as_ref().filter(|above| !stated(above)) {
+                let known: Vec<_> = self.group.iter().map(|group| group.path.as_str()).collect();
+                let what = format!("group={above:?} is no group; groups: {}", known.join(", "));
+                return Err(self.fault_of_disk(&disk.name, &what));
+            }
+            if let Some(own) = disk.own_group().filter(|own| stated(&own.path)) {
+                let what = format!(
+                    "its caps make the group {:?}, which is stated: state them there",
+                    own.path
+                );
+                return Err(self.fault_of_disk(&disk.name, &what));
+            }
+        }
+        self.group.extend(self.disk.iter().filter_map(Disk::own_group));
+        Ok(())
     }
 
     /// The section of a front, which has its defaults where the file has none.
@@ -426,7 +527,7 @@ impl Config {
             if named.is_empty() && self.legs.contains_key(&disk.name) {
                 return named;
             }
-            if named.is_empty() { vec![Export::implicit(&disk.name)] } else { named }
+            if named.is_empty() { vec![Export::of_disk(disk)] } else { named }
         };
         self.disk.iter().flat_map(of_disk).collect()
     }
@@ -470,92 +571,6 @@ impl Group {
             burst_ns: (burst * 1e9) as u64,
         };
         groups.set_caps(id, caps).map_err(|error| error.to_string())
-    }
-}
-
-/// Seconds of unused allowance at most.
-const BURST_MAX: f64 = 3600.0;
-
-/// The largest minimum block that the NBD protocol knows, bytes.
-const MINIMUM_BLOCK_MAX: u32 = 1 << 16;
-
-/// Reads a minimum block, bytes.
-///
-/// # Errors
-/// It is no power of two up to 65536.
-pub fn parse_minimum_block(text: &str) -> Result<u32, String> {
-    text.parse().ok().filter(is_minimum_block).ok_or_else(|| refused_minimum_block(text))
-}
-
-fn is_minimum_block(bytes: &u32) -> bool {
-    bytes.is_power_of_two() && *bytes <= MINIMUM_BLOCK_MAX
-}
-
-fn refused_minimum_block(value: impl fmt::Display) -> String {
-    format!("minimum_block={value} is no power of two in 1..={MINIMUM_BLOCK_MAX}")
-}
-
-// Values of a file are held to their bounds while it is read, because then their lines are known.
-
-/// Reads a minimum block of a file.
-///
-/// # Errors
-/// It is no power of two up to 65536.
-pub fn minimum_block<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    let value = i64::deserialize(from)?;
-    let bytes = u32::try_from(value).ok().filter(is_minimum_block);
-    bytes.map(Some).ok_or_else(|| serde::de::Error::custom(refused_minimum_block(value)))
-}
-
-fn weight<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
-    within("weight", i64::deserialize(from)?, WEIGHT_MIN.into(), WEIGHT_MAX.into())
-}
-
-fn level<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
-    within("level", i64::deserialize(from)?, 0, 7)
-}
-
-fn burst<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
-    within("burst", f64::deserialize(from)?, 0.0, BURST_MAX)
-}
-
-fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Listen>, D::Error> {
-    let addresses = Vec::<Listen>::deserialize(from)?;
-    if addresses.is_empty() {
-        let why = "listen=[] serves the export nowhere; without `listen` it is served everywhere";
-        return Err(serde::de::Error::custom(why));
-    }
-    Ok(addresses)
-}
-
-/// The least that all clients together may be allowed to hold, bytes.
-pub const MEMORY_MIN: u64 = 64 << 20;
-
-/// Reads what all clients together may hold.
-///
-/// # Errors
-/// It is no size, or less than the least.
-pub fn parse_memory(text: &str) -> Result<u64, String> {
-    let bytes = parse_size(text)?;
-    if bytes < MEMORY_MIN {
-        let least = show_size(MEMORY_MIN);
-        return Err(format!("memory={text:?} is below {least}, what two large requests take"));
-    }
-    Ok(bytes)
-}
-
-/// The most connections there are.
-pub const CLIENTS_MAX: u16 = 1024;
-
-fn within<T: PartialOrd + fmt::Display, E: serde::de::Error>(
-    name: &str,
-    value: T,
-    least: T,
-    most: T,
-) -> Result<Option<T>, E> {
-    match value >= least && value <= most {
-        true => Ok(Some(value)),
-        false => Err(E::custom(format!("{name}={value} is outside {least}..={most}"))),
     }
 }
 
@@ -653,6 +668,65 @@ burst = 0.5
         ] {
             let error = error(&GOOD.replace(from, to));
             assert!(error.contains(told), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn bytes_a_second_are_a_number_or_a_size() {
+        let of = |value: &str| GOOD.replace("riops = 500", &format!("wbps = {value}"));
+        for (value, bytes) in [("1000", 1000), ("\"50MiB\"", 50 << 20), ("\"7\"", 7)] {
+            let config = Config::parse(&of(value), &FRONTS).expect("a rate");
+            assert_eq!(config.group[0].wbps.map(NonZeroU64::get), Some(bytes), "{value}");
+        }
+        for (value, told) in [
+            ("0", "line 17: invalid value: integer `0`, expected bytes a second from 1 on, or a"),
+            ("-5", "line 17: invalid value: integer `-5`"),
+            ("\"0k\"", "line 17: invalid value: string \"0k\""),
+            ("\"fast\"", "line 17: \"fast\" is not a size: digits with k, M, G or T"),
+            ("\"9000000000G\"", "line 17: size \"9000000000G\" is above"),
+            ("1.5", "line 17: invalid type: floating point `1.5`"),
+        ] {
+            let error = error(&of(value));
+            assert!(error.starts_with(told), "{value}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_class_of_a_disk_is_that_of_its_own_export() {
+        let disk = |keys: &str| {
+            format!(
+                "[[disk]]\nname = \"vm1\"\ntarget = \"ram:1M\"\n{keys}\n[[group]]\npath = \"vms\"\n"
+            )
+        };
+        let parse = |keys: &str| Config::parse(&disk(keys), &FRONTS).expect("a file");
+        let of = |keys: &str| parse(keys).exports().remove(0);
+        let plain = of("");
+        assert!(plain.is_implicit() && plain.group.is_none());
+        let classed = of("group = \"vms\"\nclass = \"real-time\"\nlevel = 1");
+        assert_eq!(classed.ioprio(), IoPrio::new(Class::RealTime, 1));
+        assert_eq!((classed.group.as_deref(), classed.is_implicit()), (Some("vms"), false));
+        let groups = parse("wbps = \"1MiB\"\nburst = 2.0").groups().expect("groups").all();
+        let own = groups.iter().find(|group| group.path == "vm1").expect("a group of its own");
+        assert_eq!(own.caps.wbps.map(NonZeroU64::get), Some(1 << 20));
+        assert_eq!(own.caps.burst_ns, 2_000_000_000);
+        assert_eq!(of("riops = 5").group.as_deref(), Some("vm1"));
+        assert_eq!(of("riops = 5\ngroup = \"vms\"").group.as_deref(), Some("vms/vm1"));
+        let with = |export: &str, keys: &str| error(&format!("{}{export}", disk(keys)));
+        let export = "[[export]]\nname = \"a\"\ndisk = \"vm1\"\n";
+        for (said, told) in [
+            (with(export, "level = 1"), "line 2: disk \"vm1\": level is for the clients of its"),
+            (
+                with("", "group = \"x\""),
+                "line 2: disk \"vm1\": group=\"x\" is no group; groups: vms",
+            ),
+            (
+                with("[[group]]\npath = \"vm1\"\n", "riops = 5"),
+                "line 2: disk \"vm1\": its caps make the group \"vm1\", which is stated",
+            ),
+            (with("", "level = 8"), "line 4: level=8 is outside 0..=7"),
+            (with("", "burst = 4000.0"), "line 4: burst=4000 is outside 0..=3600"),
+        ] {
+            assert!(said.starts_with(told), "{said}");
         }
     }
 

@@ -6,6 +6,7 @@ mod disks;
 mod hangup;
 mod pressure;
 mod users;
+mod weights;
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
@@ -128,6 +129,7 @@ impl Serve {
         let stated = self.stated()?;
         let rules = Reload::read_rules(&self.rules)?;
         let daemon = self.start(&stated)?;
+        let config = stated.config.clone();
         let parts = Parts {
             fronts: daemon.fronts.clone(),
             groups: Arc::clone(&daemon.groups),
@@ -137,6 +139,9 @@ impl Serve {
         };
         let reload = Reload::new(self.source(), stated, parts);
         reload.start(&rules, &daemon.tree)?;
+        // Behind the rules: they may have chosen a scheduler.
+        let unfelt = weights::remarks(&config, &daemon.served.disks());
+        unfelt.iter().for_each(|line| tracing::warn!("{line}"));
         reload.attach(&daemon.tree);
         let tree = Arc::clone(&daemon.tree);
         hangup.reload(tree).map_err(|e| format!("a thread for SIGHUP: {e}"))?;

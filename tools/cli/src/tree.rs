@@ -10,6 +10,7 @@ use weir_control::Node;
 use crate::Failure;
 use crate::completion::tree_paths;
 use crate::control::Control;
+use crate::log::say;
 use crate::output::{print, print_line};
 use crate::reload::FAILED;
 
@@ -103,17 +104,47 @@ pub(crate) struct Set {
     control: Control,
 }
 
+/// The note on a number that was taken as another one: cut down to its range, or rounded.
+fn cut_down(path: &str, asked: &str, now: &str) -> Option<String> {
+    let asked: i128 = asked.trim().parse().ok()?;
+    let now: i128 = now.trim().parse().ok()?;
+    // A negative number asks for a default where it is taken at all.
+    (asked >= 0 && asked != now).then(|| format!("weir: {path} is {now} now, not {asked}"))
+}
+
 impl Set {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let mut client = self.control.connect()?;
         if let (Some(path), Some(value)) = (&self.path, &self.value) {
-            return Ok(client.write(path, value.as_bytes())?);
+            client.write(path, value.as_bytes())?;
+            // A file that cannot be read shows nothing to compare.
+            if let Ok(now) = client.read(path)
+                && let Some(note) = cut_down(path, &value.to_string_lossy(), &now)
+            {
+                say(&note);
+            }
+            return Ok(());
         }
         let told = client.reload()?;
         print(&told)?;
         match told.lines().filter(|line| line.starts_with(FAILED)).count() {
             0 => Ok(()),
             failed => Err(Failure::No(format!("{failed} of the changes failed"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_was_taken_as_another_is_told_and_nothing_else_is() {
+        let note = "weir: block/sda/queue/nr_requests is 4 now, not 1";
+        assert_eq!(cut_down("block/sda/queue/nr_requests", "1", "4\n").as_deref(), Some(note));
+        for (asked, now) in [("64", "64\n"), (" 064 ", "64"), ("-1", "75000"), ("kyber", "[kyber]")]
+        {
+            assert_eq!(cut_down("x", asked, now), None, "{asked} {now}");
         }
     }
 }

@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use weir_bio::SECTOR;
+use weir_bio::units::parse_size;
 use weir_queue::{Caps, Direction, GroupEntry, Groups, Used, WEIGHT_MAX, WEIGHT_MIN};
 
 use super::entry::{self, Entry};
@@ -40,8 +41,9 @@ pub const ATTRIBUTES: &[Attribute] = &[
         max,
     )
     .takes(
-        "`riops=`, `wiops=`, `rbps=`, `wbps=` with a number or `max`, and `burst=` with seconds, \
-         behind a disk's numbers or `default` or nothing",
+        "`riops=`, `wiops=`, `rbps=`, `wbps=` with a number or `max`, bytes also as a size \
+         (`wbps=50MiB`), and `burst=` with seconds, behind a disk's numbers or `default` or \
+         nothing",
         store_max,
     ),
     Attribute::tells(
@@ -166,7 +168,12 @@ fn set_cap(caps: &mut Caps, word: &str) -> Result<(), Failure> {
             return Failure::invalid(format!("{what} is none of rbps, wbps, riops, wiops, burst"));
         }
     };
-    *rate = match (value, value.parse::<u64>()) {
+    let is_bytes = matches!(key, "rbps" | "wbps");
+    let number = match value.parse::<u64>() {
+        Err(_) if is_bytes => parse_size(value).map_err(drop),
+        parsed => parsed.map_err(drop),
+    };
+    *rate = match (value, number) {
         ("max", _) => None,
         (_, Ok(0)) => {
             let what = format!("{} is outside 1..={}", shown("io.max", word), u64::MAX);
@@ -174,8 +181,9 @@ fn set_cap(caps: &mut Caps, word: &str) -> Result<(), Failure> {
         }
         (_, Ok(number)) => NonZeroU64::new(number),
         (_, Err(_)) => {
+            let or_size = if is_bytes { ", a size as in 50MiB" } else { "" };
             return Failure::invalid(format!(
-                "{} is neither a number in 1..={} nor max",
+                "{} is neither a number in 1..={}{or_size} nor max",
                 shown("io.max", word),
                 u64::MAX
             ));
