@@ -26,6 +26,7 @@ packages=(
     "istgt               istgt -V"
     "libiscsi-bin        iscsi-inq --version"
     "chromium            chromium --version"
+    "prometheus          prometheus --version"
 )
 
 missing_packages() {

@@ -32,7 +32,7 @@ use crate::settings::Settings;
 use crate::shared::{Path, Shared, SharedTags};
 use crate::snapshot::{Current, Snapshot};
 use crate::sq::Sq;
-use crate::stats::{LaneGauges, Stats};
+use crate::stats::{LaneGauges, QueueUse, Stats};
 use crate::submit::submitter::{Attachment, Submitter};
 use crate::tag_set::TagSet;
 use crate::target_port::TargetPort;
@@ -577,5 +577,13 @@ impl Device {
         self.shared.path.each_gauges(|gauges| stats.add_lane(gauges));
         stats.in_flight = self.shared.gate.inside().saturating_sub(stats.handing_over);
         stats
+    }
+
+    /// The use of each hard queue in turn; of those in use and of those that were before.
+    #[must_use]
+    pub fn queue_uses(&self) -> Vec<QueueUse> {
+        let mut uses = Vec::new();
+        self.shared.path.each_gauges(|gauges| uses.push(QueueUse::of(gauges)));
+        uses
     }
 }

@@ -258,10 +258,26 @@ pub trait MapControl: Send + Sync {
     /// A message that it does not know, or a value outside its bound.
     fn message(&self, text: &str, now: Nanos) -> Result<(), String>;
 
+    /// Its paths, if it has several to one disk.
+    fn paths(&self) -> Vec<PathSeen> {
+        Vec::new()
+    }
+
     /// What a person reads of it, line by line: paths and their states.
     fn listing(&self) -> Vec<String> {
         self.status().lines().map(String::from).collect()
     }
+}
+
+/// A path of a mapped disk, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathSeen {
+    /// The name of its disk.
+    pub name: String,
+    /// Whether it takes I/O.
+    pub is_valid: bool,
+    /// How often it has failed.
+    pub fails: u64,
 }
 
 impl OpenedBacking {

@@ -74,8 +74,8 @@ pub use group::{
 pub use home::Home;
 pub use home::alarms::Alarms;
 pub use kind::{
-    Backing, Identity, Keeps, MapControl, NoticeListener, OpenedBacking, Speaker, TargetKind,
-    TargetOption, Written,
+    Backing, Identity, Keeps, MapControl, NoticeListener, OpenedBacking, PathSeen, Speaker,
+    TargetKind, TargetOption, Written,
 };
 pub use lane::Lane;
 pub use lanes::SUBMITTERS_MAX;
@@ -87,7 +87,10 @@ pub use partition::{
 };
 pub use request::Request;
 pub use settings::Settings;
-pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS, Tally};
+pub use stats::{
+    ClientTimes, Direction, Group, Histogram, LaneGauges, Latencies, QueueUse, Stats, TICK_NS,
+    Tally, quantile_with_held,
+};
 pub use step::{Progress, Step, Watch};
 pub use submit::payer::price;
 pub use submit::submitter::Submitter;

@@ -8,6 +8,10 @@ use weir_ring::{BusyStamp, Counter};
 
 use crate::wbt::observed::Observed;
 
+mod reading;
+
+pub use reading::{ClientTimes, QueueUse, quantile_with_held};
+
 /// Nanoseconds in a tick: the granularity of `io_ticks` (HZ = 250).
 pub const TICK_NS: u64 = 4_000_000;
 
@@ -343,7 +347,7 @@ impl Histogram {
 }
 
 /// A histogram as read: values in nanoseconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latencies {
     counts: Vec<u64>,
     sum_ns: u64,

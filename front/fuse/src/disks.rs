@@ -14,7 +14,7 @@ use weir_access::Peer;
 use weir_bio::{Bio, Buf, Flags, GroupId, IoPrio, SECTOR};
 use weir_control::{Classing, Client, Clients, Failure, Memory};
 use weir_live::{Host, Job};
-use weir_queue::{Device, Groups, Kept};
+use weir_queue::{ClientTimes, Device, Groups, Kept};
 
 use crate::port::{Opener, Reply};
 
@@ -291,6 +291,11 @@ impl Clients for Disks {
             Some(open.client.seen(opener.tally(), &open.device))
         };
         openers.table.values().filter_map(seen).collect()
+    }
+
+    fn times(&self, number: u64) -> Option<ClientTimes> {
+        let openers = self.openers();
+        Some(openers.table.get(&number)?.opener.as_ref()?.times())
     }
 
     /// The kernel bounds what its calls hold.

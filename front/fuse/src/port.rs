@@ -7,7 +7,7 @@
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use weir_bio::{GroupId, IoPrio, Status};
 use weir_live::{Answer, Door, Host, Job};
-use weir_queue::{Completion, Device, Error, Tally};
+use weir_queue::{ClientTimes, Completion, Device, Error, Tally};
 
 /// The reply to an I/O: the kernel's request to answer, and the bytes it counts.
 pub(crate) enum Reply {
@@ -66,6 +66,11 @@ impl Opener {
     /// The figures of its submitter.
     pub(crate) fn tally(&self) -> &Tally {
         self.door.tally()
+    }
+
+    /// The times of its I/O.
+    pub(crate) fn times(&self) -> ClientTimes {
+        self.door.times()
     }
 
     /// Gives its I/O from now on the class of its client.

@@ -348,6 +348,15 @@ impl Connection {
         }
     }
 
+    /// Takes a note of the requests that wait for the caps of its group.
+    #[cold]
+    pub(crate) fn note_backlog(&mut self, now: Nanos) {
+        let unread = rustix::io::ioctl_fionread(&self.fd).unwrap_or(0);
+        if let Phase::Session(session) = &mut self.phase {
+            session.note_backlog(unread + self.stash.len() as u64, now);
+        }
+    }
+
     /// Gives back what it may hold and does not need; whether a request of its waits for memory.
     pub(crate) fn shrink(&mut self) -> bool {
         let Phase::Session(session) = &mut self.phase else { return false };

@@ -9,7 +9,7 @@ use weir_bio::GroupId;
 use weir_control::{Classing, Client, Clients, Failure, Memory};
 use weir_live::{Clock, Handle, Host};
 use weir_proto_nbd::wire::text;
-use weir_queue::Groups;
+use weir_queue::{ClientTimes, Groups};
 
 use crate::channel::Security;
 use crate::export::{Export, Served};
@@ -243,6 +243,10 @@ impl Clients for Server {
 
     fn clients(&self) -> Vec<Client> {
         self.shared.seen()
+    }
+
+    fn times(&self, number: u64) -> Option<ClientTimes> {
+        self.shared.times(number)
     }
 
     /// What each connection may hold without asking is not among it.

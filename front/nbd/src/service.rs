@@ -21,7 +21,7 @@ use crate::connection::{Connection, Introduction, Phase};
 use crate::gate::{Gate, Visitor};
 use crate::pool::Pool;
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::shared::{Figures, Shared};
 use crate::socket::prepare;
 use crate::survey::Found;
 use memory::Holder;
@@ -280,6 +280,7 @@ impl NbdService {
             && !connection.throttled
         {
             connection.throttled = true;
+            connection.note_backlog(now);
             self.throttled.push((until, place));
         }
         if connection.deadline.is_none() && connection.lingers() {
@@ -349,6 +350,8 @@ impl NbdService {
         for place in due {
             let Some(connection) = self.tenant(place) else { continue };
             connection.throttled = false;
+            // What came meanwhile came now, as far as is known.
+            connection.note_backlog(now);
             if let Some(session) = connection.session() {
                 session.ask_caps_again();
             }
@@ -505,7 +508,8 @@ fn start(
             let quota = shared.budget.quota(reactor);
             let (tally, limits) = (seat.submitter.tally(), export.device.limits());
             let session = Session::new(seat, limits, agreed, member, export, quota);
-            let client = shared.add_client(export, (reactor, place), peer, tally);
+            let figures = Figures { tally, held: Arc::clone(&session.backlog.held) };
+            let client = shared.add_client(export, (reactor, place), peer, figures);
             connection.client = Some(client);
             if let Some(ticket) = &connection.ticket {
                 shared.admission.opened(ticket.number);

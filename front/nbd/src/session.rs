@@ -4,6 +4,7 @@
 //! are bounded in number and bytes; beyond that the session takes nothing in, and the client's own
 //! socket fills up.
 
+mod backlog;
 mod class;
 mod effects;
 mod gather;
@@ -20,7 +21,7 @@ use weir_proto_nbd::server::{
     Act, Checked, Decoded, Geometry, Negotiated, Range, Reject, Replies, Then, decode,
 };
 use weir_proto_nbd::wire::{Mode, ReplyTo, Request};
-use weir_queue::{CAPS_AGAIN_NS, Kept, Member};
+use weir_queue::{Kept, Member};
 
 use crate::answers::Answers;
 use crate::budget::Quota;
@@ -31,6 +32,7 @@ use crate::pool::{Pool, room};
 use crate::share::Share;
 use crate::slots::{Slot, Slots, Work};
 use crate::survey::{self, Asker, Found, Question};
+use backlog::Backlog;
 use gather::Gathering;
 use unaligned::Cut;
 
@@ -88,6 +90,8 @@ pub(crate) struct Session {
     background: bool,
     /// A cap of its group lets nothing in before this.
     throttled_until: Option<Nanos>,
+    /// What caps have held back.
+    pub(crate) backlog: Backlog,
     /// Effects of which no piece is with the device; they take turns.
     waiting: VecDeque<u32>,
     /// Pieces that are.
@@ -154,6 +158,7 @@ impl Session {
             ioprio: export.ioprio,
             background: export.background,
             throttled_until: None,
+            backlog: Backlog::default(),
             waiting: VecDeque::new(),
             pieces: 0,
             pieces_until: None,
@@ -274,16 +279,12 @@ impl Session {
         if self.stopping || (self.deaf && !write) {
             return true;
         }
-        match self.member.admit(write, bytes, now) {
-            Ok(()) => {
-                self.pieces_first = true;
-                true
-            }
-            Err(until) => {
-                self.throttled_until = Some(until.min(now + CAPS_AGAIN_NS));
-                false
-            }
+        if self.member.is_capped() {
+            return self.admit_capped(write, bytes, now);
         }
+        self.member.count(write, bytes);
+        self.pieces_first = true;
+        true
     }
 
     /// When a cap that holds it back is to be asked again.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use weir_bio::GroupId;
 use weir_control::{Classing, Client};
-use weir_queue::{Device, Groups, Member, Tally};
+use weir_queue::{ClientTimes, Device, Groups, Histogram, Member, Tally};
 
 use crate::admission::Admission;
 use crate::budget::Budget;
@@ -35,8 +35,24 @@ struct Place {
     client: Client,
     reactor: usize,
     place: u32,
-    tally: Tally,
+    figures: Figures,
     device: Device,
+}
+
+/// The counters of a client.
+pub(crate) struct Figures {
+    /// Of its submitter.
+    pub(crate) tally: Tally,
+    /// Times for which caps held its requests back.
+    pub(crate) held: Arc<Histogram>,
+}
+
+impl Figures {
+    fn times(&self) -> ClientTimes {
+        let mut times = self.tally.times();
+        self.held.add_to(&mut times.held);
+        times
+    }
 }
 
 impl Shared {
@@ -82,8 +98,13 @@ impl Shared {
     /// The clients that are served now.
     pub(crate) fn seen(&self) -> Vec<Client> {
         let clients = self.clients();
-        let seen = |place: &Place| place.client.seen(&place.tally, &place.device);
+        let seen = |place: &Place| place.client.seen(&place.figures.tally, &place.device);
         clients.there.values().map(seen).collect()
+    }
+
+    /// The times of a client's I/O; `None` if it is gone.
+    pub(crate) fn times(&self, number: u64) -> Option<ClientTimes> {
+        self.clients().there.get(&number).map(|place| place.figures.times())
     }
 
     /// The reactor and the place of a client's connection there; `None` if it is gone.
@@ -101,7 +122,7 @@ impl Shared {
         export: &Served,
         (reactor, place): (usize, u32),
         peer: &str,
-        tally: Tally,
+        figures: Figures,
     ) -> u64 {
         let mut clients = self.clients();
         let number = clients.next;
@@ -121,7 +142,7 @@ impl Shared {
             hard_queue: None,
         };
         let device = device.clone();
-        clients.there.insert(number, Place { client, reactor, place, tally, device });
+        clients.there.insert(number, Place { client, reactor, place, figures, device });
         number
     }
 

@@ -1,7 +1,7 @@
 //! The interface of a front to the tree: its clients, and what may be done about one.
 
 use weir_bio::{Class, GroupId, IoPrio, SECTOR};
-use weir_queue::{Device, QueueMode, Spread, Tally};
+use weir_queue::{ClientTimes, Device, QueueMode, Spread, Tally};
 
 use crate::errno::Failure;
 
@@ -87,6 +87,9 @@ pub trait Clients: Send + Sync {
 
     /// The clients there are now.
     fn clients(&self) -> Vec<Client>;
+
+    /// The times of a client's I/O, summed now; `None` if it is gone.
+    fn times(&self, number: u64) -> Option<ClientTimes>;
 
     /// The memory its clients share, if that is bounded.
     fn memory(&self) -> Option<Memory>;

@@ -1,5 +1,7 @@
 //! The configuration file: TOML, unknown keys refused with their line.
 
+mod error;
+mod metrics;
 mod section;
 mod value;
 
@@ -15,6 +17,8 @@ use weir_access::{Allow, Listen};
 use weir_bio::{Class, IoPrio};
 use weir_queue::{Caps, Groups, WEIGHT_MAX, WEIGHT_MIN};
 
+pub use error::ConfigError;
+pub use metrics::Metrics;
 use value::{BURST_MAX, addresses, burst, level, rate, weight};
 pub use value::{CLIENTS_MAX, MEMORY_MIN, minimum_block, parse_memory, parse_minimum_block};
 
@@ -32,6 +36,8 @@ pub struct Config {
     pub group: Vec<Group>,
     /// Pools that disks may be in.
     pub pool: Vec<Pool>,
+    /// Where the figures are shown.
+    pub metrics: Metrics,
     /// The text, in which fronts look for their sections.
     #[serde(skip)]
     source: Source,
@@ -64,7 +70,7 @@ impl Source {
 }
 
 /// The keys of the file that are no section of a front.
-const KEYS: [&str; 5] = ["kernel_cmdline", "disk", "export", "group", "pool"];
+const KEYS: [&str; 6] = ["kernel_cmdline", "disk", "export", "group", "pool", "metrics"];
 
 /// `[[group]]`
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -203,18 +209,6 @@ pub enum PrioClass {
     /// Served only while no other class wants the disk.
     Idle,
 }
-
-/// Why a configuration is refused: place and reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(pub String);
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 impl Export {
     /// The export of a disk that no other names: writable, at all addresses, for all clients.
@@ -738,7 +732,7 @@ burst = 0.5
         assert_eq!(
             error(&text),
             "line 20: unknown field `frob`, expected one of `kernel_cmdline`, `disk`, `export`, \
-             `group`, `pool`, `fuse`, `nbd`"
+             `group`, `pool`, `metrics`, `fuse`, `nbd`"
         );
     }
 

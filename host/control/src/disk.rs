@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Limits, Nanos, Status, WriteCache};
 use weir_queue::{
-    Config, Device, DeviceAttribute, Error, LiveRecording, MapControl, RESCAN, Settings, Stats,
+    Config, Device, DeviceAttribute, Error, LiveRecording, MapControl, QueueUse, RESCAN, Settings,
+    Stats,
 };
 use weir_sched::{Tunable, TunableError};
 
@@ -29,6 +30,11 @@ pub trait Disk: Send + Sync {
 
     /// Statistics, summed now.
     fn stats(&self) -> Stats;
+
+    /// The use of each hard queue, read now.
+    fn queue_uses(&self) -> Vec<QueueUse> {
+        Vec::new()
+    }
 
     /// Hard queues.
     fn queues(&self) -> u16;
@@ -232,6 +238,12 @@ impl Disk for LiveDisk {
 
     fn stats(&self) -> Stats {
         self.device.stats()
+    }
+
+    fn queue_uses(&self) -> Vec<QueueUse> {
+        let mut uses = self.device.queue_uses();
+        uses.truncate(self.queues().into());
+        uses
     }
 
     fn queues(&self) -> u16 {

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod census;
 mod clients;
 pub mod config;
 mod disk;
@@ -19,6 +20,7 @@ pub mod rules;
 mod socket;
 pub mod tree;
 
+pub use census::{Census, ClientSeen, DiskSeen};
 pub use clients::{Classing, Client, Clients, Memory};
 pub use config::{Config, ConfigError, Export};
 pub use disk::{ControlCalls, Disk, LiveDisk};

@@ -7,7 +7,7 @@
 
 mod block;
 mod clients;
-mod entry;
+pub(crate) mod entry;
 mod folder;
 mod groups;
 mod queue;
@@ -98,7 +98,7 @@ pub struct Tree {
     partitions: RwLock<Vec<(String, Arc<Entry>)>>,
     /// Disks and partitions that were ever added: a number is never used again.
     added: AtomicUsize,
-    groups: OnceLock<Arc<Groups>>,
+    pub(crate) groups: OnceLock<Arc<Groups>>,
     fronts: RwLock<Vec<Arc<dyn Clients>>>,
     reload: OnceLock<Reload>,
 }
@@ -162,7 +162,7 @@ impl Tree {
         fronts.push(front);
     }
 
-    fn fronts(&self) -> Vec<Arc<dyn Clients>> {
+    pub(crate) fn fronts(&self) -> Vec<Arc<dyn Clients>> {
         self.fronts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -281,7 +281,7 @@ impl Tree {
     }
 
     /// Partitions, each with the name of its pool.
-    fn partitions(&self) -> Vec<(String, Arc<Entry>)> {
+    pub(crate) fn partitions(&self) -> Vec<(String, Arc<Entry>)> {
         self.partitions.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -298,7 +298,7 @@ impl Tree {
         all
     }
 
-    fn entries(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.disks.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

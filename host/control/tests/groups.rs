@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bed::{Model, tree};
 use weir_bio::{Class, GroupId, IoPrio, Limits, Nanos};
 use weir_control::{Classing, Client, Clients, Errno, Failure, Memory, Tree};
-use weir_queue::Groups;
+use weir_queue::{ClientTimes, Groups};
 
 /// Clients that are plain values.
 struct Few(Mutex<Vec<Client>>);
@@ -27,6 +27,10 @@ impl Clients for Few {
 
     fn clients(&self) -> Vec<Client> {
         self.0.lock().unwrap().clone()
+    }
+
+    fn times(&self, _: u64) -> Option<ClientTimes> {
+        None
     }
 
     fn reclassify(&self, number: u64, to: Classing) -> Result<bool, Failure> {
@@ -63,6 +67,10 @@ impl Clients for Other {
     }
 
     fn memory(&self) -> Option<Memory> {
+        None
+    }
+
+    fn times(&self, _: u64) -> Option<ClientTimes> {
         None
     }
 

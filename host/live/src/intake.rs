@@ -15,7 +15,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use weir_bio::{Bio, GroupId, IoPrio, Nanos, Status};
-use weir_queue::{Completion, Device, Error, HeldBack, Kept, Refused, Tally};
+use weir_queue::{
+    ClientTimes, Completion, Device, Error, HeldBack, Histogram, Kept, Refused, Tally,
+};
 
 use crate::host::Host;
 use crate::poll::Readiness;
@@ -63,6 +65,8 @@ struct Arrivals<A> {
     room: Condvar,
     /// I/Os that may be handed over and not accepted.
     most: usize,
+    /// Times for which caps held I/O back; the intake adds them.
+    cap_waits: Histogram,
 }
 
 struct List<A> {
@@ -181,7 +185,7 @@ impl<A: Answer> Door<A> {
     /// Too many submitters, in the device or on the reactor, or a device that is going away.
     pub fn open(host: &Host, index: usize, device: &Device, most: usize) -> Result<Door<A>, Error> {
         let (list, room) = (Mutex::default(), Condvar::new());
-        let arrivals = Arc::new(Arrivals { list, room, most });
+        let arrivals = Arc::new(Arrivals { list, room, most, cap_waits: Histogram::default() });
         let (inside, device) = (Arc::clone(&arrivals), device.clone());
         let (sender, receiver) = channel();
         let handle = host.install(index, move |turn| {
@@ -205,6 +209,13 @@ impl<A: Answer> Door<A> {
     /// The figures of its submitter.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// The times of its I/O.
+    pub fn times(&self) -> ClientTimes {
+        let mut times = self.tally.times();
+        self.arrivals.cap_waits.add_to(&mut times.held);
+        times
     }
 
     /// Gives the I/O that comes from now on this group and priority, whatever the jobs say; in the
@@ -300,7 +311,7 @@ struct Intake<A> {
     /// Not accepted yet.
     waiting: VecDeque<Job<A>>,
     /// Not accepted yet because of caps.
-    held: HeldBack<(Kept, A)>,
+    held: HeldBack<Waiter<A>>,
     /// The group and the priority of all I/O, if they are not the jobs' own.
     class: Option<(GroupId, IoPrio, bool)>,
     /// The last one was refused for want of room, or by the gate.
@@ -310,6 +321,14 @@ struct Intake<A> {
     under_way: Table<A>,
     /// Ended, and about to be told; kept for its memory.
     ended: Vec<(A, Completion)>,
+}
+
+/// The rest of a job whose I/O waits to be accepted.
+struct Waiter<A> {
+    kept: Kept,
+    answer: A,
+    /// When it came to be looked at.
+    since: Nanos,
 }
 
 /// Answers by the cookie their I/O travels with.
@@ -367,7 +386,7 @@ impl<A: Answer> Intake<A> {
     }
 
     /// The next to be submitted: one whose time has come before one that is new.
-    fn next(&mut self, now: Nanos) -> Option<(Bio, (Kept, A))> {
+    fn next(&mut self, now: Nanos) -> Option<(Bio, Waiter<A>)> {
         if let Some(due) = self.held.pop_due(now) {
             return Some(due);
         }
@@ -378,7 +397,7 @@ impl<A: Answer> Intake<A> {
                     bio.flags = bio.flags.in_background();
                 }
             }
-            if let Some(passed) = self.held.pass(bio, (kept, answer)) {
+            if let Some(passed) = self.held.pass(bio, Waiter { kept, answer, since: now }) {
                 return Some(passed);
             }
         }
@@ -391,23 +410,27 @@ impl<A: Answer> Intake<A> {
         self.refused = false;
         let mut accepted = 0;
         while self.seat.is_some() {
-            let Some((mut bio, (kept, answer))) = self.next(now) else { break };
+            let Some((mut bio, waiter)) = self.next(now) else { break };
             let Some(seat) = &mut self.seat else { return };
             bio.cookie = self.under_way.next();
-            let submitted = match kept == Kept::default() {
+            let submitted = match waiter.kept == Kept::default() {
                 true => seat.submitter.submit(bio, now),
-                false => seat.submitter.submit_unpaid_patch(bio, kept, now),
+                false => seat.submitter.submit_unpaid_patch(bio, waiter.kept, now),
             };
             match submitted {
                 Ok(()) => {
-                    self.under_way.put(answer);
+                    self.under_way.put(waiter.answer);
+                    if waiter.since < now {
+                        self.arrivals.cap_waits.record(now.since(waiter.since));
+                    }
                     accepted += 1;
                 }
                 Err(Refused::Capped { bio, until }) => {
-                    self.held.hold(bio, (kept, answer), until, now);
+                    self.held.hold(bio, waiter, until, now);
                 }
                 Err(Refused::Full(bio) | Refused::Frozen(bio)) => {
-                    self.held.hold(bio, (kept, answer), now, now);
+                    // No cap is the reason.
+                    self.held.hold(bio, Waiter { since: Nanos(u64::MAX), ..waiter }, now, now);
                     self.refused = true;
                     break;
                 }
@@ -440,7 +463,7 @@ impl<A: Answer> Intake<A> {
     /// Ends as offline what caps hold back of a disk that closes: it was never accepted.
     fn let_held_go(&mut self) {
         if !self.refused {
-            let answers: Vec<A> = self.held.drain().map(|(_, (_, answer))| answer).collect();
+            let answers: Vec<A> = self.held.drain().map(|(_, waiter)| waiter.answer).collect();
             self.arrivals.leave(answers.len());
             self.arrivals.lock().offline.extend(answers);
             self.arrivals.tell_offline();
@@ -496,7 +519,7 @@ impl<A> Drop for Intake<A> {
         let jobs = std::mem::take(&mut list.jobs).into_iter();
         let jobs = jobs.chain(std::mem::take(&mut list.refused)).chain(self.waiting.drain(..));
         list.offline.extend(jobs.map(|job| job.answer));
-        list.offline.extend(self.held.drain().map(|(_, (_, answer))| answer));
+        list.offline.extend(self.held.drain().map(|(_, waiter)| waiter.answer));
         list.offline.extend(self.under_way.answers.drain(..).flatten());
         list.offline.extend(self.ended.drain(..).map(|(answer, _)| answer));
         self.arrivals.room.notify_all();

@@ -1,6 +1,7 @@
 //! Prints docs/fronts.md, for `cargo xtask tunables`.
 
 #[path = "../src/fronts.rs"]
+#[allow(dead_code, unused_imports, reason = "the daemon alone opens them")]
 mod fronts;
 
 fn main() {

@@ -230,6 +230,9 @@ impl Reload {
         if config.kernel_cmdline != started.kernel_cmdline {
             restart(String::from("kernel_cmdline"));
         }
+        if config.metrics != started.metrics {
+            restart(String::from("the addresses of [metrics]"));
+        }
         let gone = |disk: &&config::Disk| config.disk.iter().all(|known| known.name != disk.name);
         for disk in there.iter().filter(gone) {
             restart(format!("disk {} is gone", disk.name));
@@ -564,6 +567,10 @@ mod tests {
 
         fn clients(&self) -> Vec<Client> {
             Vec::new()
+        }
+
+        fn times(&self, _: u64) -> Option<weir_queue::ClientTimes> {
+            None
         }
 
         fn memory(&self) -> Option<Memory> {

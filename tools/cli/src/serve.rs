@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use weir::units::show_size;
 use weir::{Clock, Device, Groups, Host, Limited, Nanos, QueueMode};
+use weir_access::{Address, Listen};
 use weir_control::config::{self, CLIENTS_MAX, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front::{Export, Front, Grounds, Plan};
@@ -74,6 +75,10 @@ pub(crate) struct Serve {
     minimum_block: Option<u32>,
     #[command(flatten)]
     control: Control,
+    /// An address for metrics (/metrics, for Prometheus): HOST:PORT[,insecure] or unix:PATH, with
+    /// the options of --nbd but for TLS. May be repeated; none if none is given.
+    #[arg(long, value_name = "ADDR")]
+    metrics: Vec<String>,
     /// A folder to mount the tree at: DIR/block/sda/queue/scheduler, DIR/proc/diskstats, and the
     /// disks as files, DIR/dev/sda.
     #[arg(long, value_name = "DIR")]
@@ -128,6 +133,7 @@ impl Serve {
         let hangup = HangUp::install().map_err(|e| format!("signals: {e}"))?;
         let stated = self.stated()?;
         let rules = Reload::read_rules(&self.rules)?;
+        let metrics = stated.config.metrics.clone();
         let daemon = self.start(&stated)?;
         let config = stated.config.clone();
         let parts = Parts {
@@ -148,9 +154,10 @@ impl Serve {
         changes::follow(&daemon.served).map_err(|e| format!("a thread for changes: {e}"))?;
         // No client is served before everything else is there: from then on a stop has to be
         // orderly.
+        let metrics = fronts::open_metrics(&metrics, &daemon.tree)?;
         let reach = self.open_tree(&daemon)?;
         if let Err(failure) = self.open_fronts(&daemon) {
-            drop(reach);
+            drop((reach, metrics));
             daemon.stop(self.stop_timeout)?;
             return Err(failure);
         }
@@ -159,7 +166,7 @@ impl Serve {
         }
         if !self.quiet && !self.stdio {
             // Disks are served whether or not the addresses can be printed.
-            log::print(&introduce(&daemon, &reach));
+            log::print(&introduce(&daemon, &reach, &metrics));
         }
         log::say("weir: ready");
         activation::notify("READY=1\n");
@@ -170,7 +177,7 @@ impl Serve {
         }
         activation::notify("STOPPING=1\n");
         users::tell(&daemon.served.disks(), &daemon.fronts);
-        drop(reach);
+        drop((reach, metrics));
         daemon.stop(self.stop_timeout)
     }
 
@@ -194,6 +201,12 @@ impl Serve {
         let plans = kinds.iter().map(|kind| (kind.plan)(&config)).collect::<Result<_, _>>();
         let mut plans: Vec<Box<dyn Plan>> = plans.map_err(bad)?;
         self.add_disks(&mut config)?;
+        if !self.metrics.is_empty() {
+            let listen = |text: &String| text.parse::<Listen>();
+            let listen = self.metrics.iter().map(listen).collect::<Result<_, _>>();
+            config.metrics.listen = listen.map_err(|why| format!("--metrics: {why}"))?;
+        }
+        config.metrics.addresses().map_err(bad)?;
         for (kind, option, values) in self.options()? {
             let plan = plans.iter_mut().find(|plan| plan.kind().name == kind);
             let plan = plan.expect("a flag is of a front that is there");
@@ -419,7 +432,7 @@ impl Daemon {
 }
 
 /// Says what is served and how to use it, in lines to paste.
-fn introduce(daemon: &Daemon, reach: &Reach) -> String {
+fn introduce(daemon: &Daemon, reach: &Reach, metrics: &[fronts::MetricsServer]) -> String {
     let mut lines = Vec::new();
     let disks = daemon.served.disks();
     for device in &disks {
@@ -437,6 +450,10 @@ fn introduce(daemon: &Daemon, reach: &Reach) -> String {
     }
     lines.extend(daemon.fronts.iter().rev().map(|front| front.introduce()));
     lines.push(reach.introduce());
+    lines.extend(metrics.iter().map(|server| match server.address() {
+        Address::Tcp(place) => format!("metrics:\n  http://{place}/metrics\n"),
+        address => format!("metrics:\n  {address}\n"),
+    }));
     if let Some(first) = disks.first() {
         let examples: String =
             daemon.fronts.iter().filter_map(|front| front.example(first)).collect();

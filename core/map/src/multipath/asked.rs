@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_bio::Nanos;
-use weir_queue::MapControl;
+use weir_queue::{MapControl, PathSeen};
 
 use super::control::Control;
 use super::shared::Shared;
@@ -28,6 +28,10 @@ impl MapControl for MultipathControl {
 
     fn message(&self, text: &str, now: Nanos) -> Result<(), String> {
         self.shared.change(now, |control| control.message(text, now))
+    }
+
+    fn paths(&self) -> Vec<PathSeen> {
+        self.shared.look(Control::seen)
     }
 
     fn listing(&self) -> Vec<String> {

@@ -114,7 +114,7 @@ impl Member {
 
     /// Counts an I/O that no cap has a say in.
     #[inline]
-    pub(crate) fn count(&self, write: bool, bytes: u64) {
+    pub fn count(&self, write: bool, bytes: u64) {
         let direction = usize::from(write);
         self.usage.ios[direction].add(1);
         self.usage.bytes[direction].add(bytes);

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use weir_queue::PathSeen;
+
 use super::Control;
 use crate::multipath::port::letter;
 use crate::multipath::selector::Figures;
@@ -109,6 +111,17 @@ impl Control {
             }
         }
         lines
+    }
+
+    /// The paths and whether they are valid.
+    #[must_use]
+    pub fn seen(&self) -> Vec<PathSeen> {
+        let seen = |path: usize| PathSeen {
+            name: String::from(self.name(path)),
+            is_valid: self.is_valid(path),
+            fails: self.paths[path].fail_count.into(),
+        };
+        (0..self.paths.len()).map(seen).collect()
     }
 
     fn path_line(&self, path: usize, figures: PathFigures) -> String {

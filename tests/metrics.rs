@@ -1,0 +1,353 @@
+//! The metrics of a daemon, as scrapers see them: a real Prometheus, and peers that mean no good.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Instant;
+
+use daemon::client::Client;
+use daemon::program::program;
+use daemon::words::expect_refused;
+use daemon::{Daemon, Folder, PATIENCE, weir};
+use serde_json::Value;
+
+/// An export's name that needs every escape of the text format.
+const AWKWARD: &str = "a\"b\\c\nd <script>alert(1)</script>";
+
+/// A daemon that shows its figures at a socket in the folder and at a port that the system chose.
+fn start(folder: &Folder, configuration: &str) -> (Daemon, String) {
+    let file = folder.near("weir.toml");
+    fs::write(&file, configuration).expect("a file");
+    let mut command = weir(folder);
+    command.arg("serve").arg("-c").arg(&file);
+    command.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+    command.args(["--metrics", "127.0.0.1:0"]);
+    command.arg("--metrics").arg(format!("unix:{}", folder.near("m.sock").display()));
+    let out = folder.near("out");
+    command.stdout(fs::File::create(&out).expect("a file"));
+    let daemon = Daemon::spawn(command);
+    let said = fs::read_to_string(&out).expect("its words");
+    let place = said.lines().find_map(|line| line.trim().strip_prefix("http://"));
+    let place = place.expect("an address").trim_end_matches("/metrics");
+    (daemon, String::from(place))
+}
+
+fn received(mut stream: impl Read + Write, request: &[u8]) -> String {
+    stream.write_all(request).expect("a request");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8(answer).expect("UTF-8")
+}
+
+fn get(place: &str, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {place}\r\n\r\n");
+    received(TcpStream::connect(place).expect("a listener"), request.as_bytes())
+}
+
+/// What follows the head of an answer whose status is 200.
+fn body(answer: &str) -> &str {
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    body
+}
+
+/// The value of a series.
+fn value(text: &str, series: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{series} in {text}")).parse().expect("a number")
+}
+
+fn threads(daemon: &Daemon) -> usize {
+    let folder = format!("/proc/{}/task", daemon.pid().as_raw_nonzero());
+    fs::read_dir(folder).expect("a running daemon").count()
+}
+
+const PLAIN: &str = "[[disk]]\nname = \"sda\"\ntarget = \"ram:64MiB\"\n";
+
+#[test]
+fn figures_of_disks_and_clients_are_there_at_both_kinds_of_address() {
+    let folder = Folder::new();
+    let (daemon, place) = start(&folder, PLAIN);
+    let mut client = Client::connect(&folder.socket(), "sda");
+    for block in 0..50 {
+        client.write(0, block * 4096, &[7; 4096]).expect("an answer");
+    }
+    let answer = get(&place, "/metrics");
+    assert!(answer.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
+    let text = body(&answer);
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let writes = r#"{disk="sda",op="write"}"#;
+    assert_eq!(value(text, &format!("weir_disk_ios_total{writes}")), 50.0);
+    assert_eq!(value(text, &format!("weir_disk_io_bytes_total{writes}")), 204_800.0);
+    assert_eq!(value(text, &format!("weir_disk_latency_seconds_count{writes}")), 50.0);
+    let client = r#"{front="nbd",export="sda",client="0"}"#;
+    assert_eq!(value(text, &format!("weir_client_ios_total{client}")), 50.0);
+    let buckets: Vec<f64> = text
+        .lines()
+        .filter(|line| line.starts_with("weir_disk_latency_seconds_bucket"))
+        .map(|line| line.rsplit(' ').next().and_then(|it| it.parse().ok()).expect("a count"))
+        .collect();
+    assert_eq!((buckets.len(), buckets.last()), (26, Some(&50.0)), "{text}");
+    assert!(buckets.is_sorted(), "{buckets:?}");
+    let stream = UnixStream::connect(folder.near("m.sock")).expect("a listener");
+    let local = received(stream, b"GET /metrics HTTP/1.0\r\n\r\n");
+    assert_eq!(value(body(&local), &format!("weir_disk_ios_total{writes}")), 50.0);
+    daemon.stop();
+    assert!(!folder.near("m.sock").exists(), "the socket's file is gone with its daemon");
+}
+
+#[test]
+fn an_address_beyond_loopback_has_to_be_meant_and_a_wrong_one_is_named() {
+    let folder = Folder::new();
+    let disk = ["serve", "--disk", "sda=ram:1MiB", "--metrics"];
+    let refused = |address: &str, parts: &[&str]| {
+        let words: Vec<&str> = disk.into_iter().chain([address]).collect();
+        expect_refused(&folder, &words, parts);
+    };
+    refused("0.0.0.0:0", &["0.0.0.0:0", "insecure"]);
+    refused("9095", &["--metrics", "9095", "unix:PATH nor HOST:PORT"]);
+    refused("127.0.0.1:0,tls=on", &["127.0.0.1:0", "without TLS"]);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().map(|_| taken).expect("an address");
+    let address = taken.local_addr().expect("an address").to_string();
+    refused(&address, &[&address, "is in use"]);
+}
+
+#[test]
+fn peers_that_mean_no_good_cost_bounded_threads_and_no_client_anything() {
+    let folder = Folder::new();
+    let (daemon, place) = start(&folder, PLAIN);
+    let mut client = Client::connect(&folder.socket(), "sda");
+    client.write(0, 0, &[1; 4096]).expect("an answer");
+    let before = (threads(&daemon), daemon.descriptors());
+    let connect = || TcpStream::connect(&place).expect("a listener");
+    // A head of a MiB is refused with its bound, and what is no HTTP with its reason.
+    let huge = [&b"GET / HTTP/1.1\r\nx: "[..], &[b'a'; 1 << 20]].concat();
+    let answer = received(connect(), &huge);
+    assert!(answer.starts_with("HTTP/1.1 431 ") && answer.contains("8192 bytes"), "{answer}");
+    let answer = received(connect(), b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    let foreign = b"GET /metrics HTTP/1.1\r\nHost: other.example\r\n\r\n";
+    assert!(received(connect(), foreign).starts_with("HTTP/1.1 421 "));
+    assert!(get(&place, "/other").starts_with("HTTP/1.1 404 "));
+    // A hundred that say nothing, some of them half a word.
+    let mut silent: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
+    for (number, stream) in silent.iter_mut().enumerate().filter(|(number, _)| number % 2 == 0) {
+        write!(stream, "GET /metrics HTTP/1.1\r\nx: {number}").expect("half a head");
+    }
+    // One more that asks and never reads.
+    let mut deaf = connect();
+    deaf.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("a request");
+    for block in 0..50 {
+        client.write(0, block * 4096, &[2; 4096]).expect("an answer");
+        let now = threads(&daemon);
+        assert!(now <= before.0 + 33, "{now} threads, {} before", before.0);
+    }
+    // One that is in earnest is served behind them: the silent ones are let go.
+    assert_eq!(
+        value(body(&get(&place, "/metrics")), r#"weir_disk_ios_total{disk="sda",op="write"}"#),
+        51.0
+    );
+    drop((silent, deaf));
+    let begun = Instant::now();
+    while (threads(&daemon), daemon.descriptors()) != before {
+        assert!(begun.elapsed() < PATIENCE, "threads or descriptors are left");
+        std::thread::yield_now();
+    }
+    // Those that are connected when the daemon stops hold it up no more than the others.
+    let mut held = connect();
+    held.write_all(b"GET").expect("a beginning");
+    daemon.stop();
+    let ended = held.read(&mut [0]).map_err(|error| error.kind());
+    assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
+    let _ = held.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn a_thousand_disks_are_told_in_a_bounded_text() {
+    let folder = Folder::new();
+    let disk = |number| format!("[[disk]]\nname = \"d{number}\"\ntarget = \"null:1GiB\"\n");
+    let (daemon, place) = start(&folder, &(0..1000).map(disk).collect::<String>());
+    let answer = get(&place, "/metrics");
+    let text = body(&answer);
+    assert_eq!(value(text, r#"weir_disk_ios_total{disk="d999",op="read"}"#), 0.0);
+    // Of a disk at rest: no histogram, and some 2 KiB in all.
+    assert!(text.len() < 1000 * 4096, "{} bytes", text.len());
+    daemon.stop();
+}
+
+/// Pools, groups with a cap, paths, and an export whose name is awkward.
+const EVERYTHING: &str = r#"
+[[pool]]
+name = "ssd0"
+scheduler = "bfq"
+[[disk]]
+name = "vm1"
+pool = "ssd0"
+target = "ram:64MiB"
+[[disk]]
+name = "vm2"
+pool = "ssd0"
+target = "ram:64MiB"
+[[disk]]
+name = "left"
+target = "ram:16MiB"
+[[disk]]
+name = "right"
+target = "ram:16MiB"
+[[disk]]
+name = "both"
+target = "multipath:left+right"
+[[group]]
+path = 'tenants/a"b\c'
+weight = 300
+wiops = 100
+[[export]]
+name = "a\"b\\c\nd <script>alert(1)</script>"
+disk = "vm1"
+group = 'tenants/a"b\c'
+[[export]]
+name = "vm2"
+disk = "vm2"
+[[export]]
+name = "both"
+disk = "both"
+"#;
+
+/// A Prometheus that scrapes one address once a second.
+struct Prometheus {
+    _child: daemon::program::Running,
+    place: String,
+}
+
+impl Prometheus {
+    fn start(folder: &Folder, scraped: &str) -> Prometheus {
+        let file = folder.near("prometheus.yml");
+        let configuration = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\n\
+             scrape_configs: [{{job_name: weir, static_configs: [{{targets: ['{scraped}']}}]}}]\n"
+        );
+        fs::write(&file, configuration).expect("a file");
+        // The port is free a moment before; Prometheus cannot choose one.
+        let port = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let place = port.local_addr().expect("an address").to_string();
+        drop(port);
+        let mut command = program("prometheus");
+        command.arg(format!("--config.file={}", file.display()));
+        command.arg(format!("--storage.tsdb.path={}", folder.image("tsdb").display()));
+        command.arg(format!("--web.listen-address={place}"));
+        Prometheus { _child: daemon::program::Running::start(command), place }
+    }
+
+    /// The results of a query; nothing while Prometheus does not listen yet.
+    fn ask(&self, query: &str) -> Vec<Value> {
+        let mut encoded = String::new();
+        for byte in query.bytes() {
+            encoded.push_str(&format!("%{byte:02x}"));
+        }
+        let request = format!(
+            "GET /api/v1/query?query={encoded} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.place
+        );
+        let Ok(mut stream) = TcpStream::connect(&self.place) else { return Vec::new() };
+        let mut answer = String::new();
+        let sent = stream.write_all(request.as_bytes());
+        if sent.and_then(|()| stream.read_to_string(&mut answer)).is_err() {
+            return Vec::new();
+        }
+        let Some(begin) = answer.find('{') else { return Vec::new() };
+        let end = answer.rfind('}').expect("JSON");
+        let answer: Value = serde_json::from_str(&answer[begin..=end]).expect("JSON");
+        if answer["error"].is_string() && answer["errorType"] != "unavailable" {
+            panic!("{query}: {}", answer["error"]);
+        }
+        answer["data"]["result"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Asks until there is an answer, while `meanwhile` goes on.
+    #[track_caller]
+    fn told(&self, query: &str, mut meanwhile: impl FnMut()) -> Vec<Value> {
+        let begun = Instant::now();
+        loop {
+            let results = self.ask(query);
+            if !results.is_empty() {
+                return results;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no answer to {query}");
+            meanwhile();
+        }
+    }
+}
+
+/// Every query of a dashboard, with its variables filled in.
+fn queries(dashboard: &Path) -> BTreeSet<String> {
+    fn collect(of: &Value, into: &mut BTreeSet<String>) {
+        match of {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    match (name.as_str(), value) {
+                        ("expr", Value::String(query)) => _ = into.insert(query.clone()),
+                        (_, value) => collect(value, into),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
+            _ => {}
+        }
+    }
+    let text = fs::read_to_string(dashboard).expect("the dashboard");
+    let mut found = BTreeSet::new();
+    collect(&serde_json::from_str(&text).expect("JSON"), &mut found);
+    let filled = |query: &String| query.replace("$__rate_interval", "1m").replace("$disk", ".*");
+    found.iter().map(filled).collect()
+}
+
+#[test]
+#[ignore = "needs prometheus"]
+fn prometheus_scrapes_it_and_answers_every_query_of_the_dashboard() {
+    let folder = Folder::new();
+    let (daemon, place) = start(&folder, EVERYTHING);
+    let mut clients =
+        [AWKWARD, "vm2", "both"].map(|export| (Client::connect(&folder.socket(), export), 0_u64));
+    let mut work = || {
+        for (client, block) in &mut clients {
+            // Two at once: a cap holds the second back.
+            for _ in 0..2 {
+                *block = (*block + 1) % 1024;
+                client.write(0, *block * 4096, &[7; 4096]).expect("an answer");
+            }
+            assert!(client.read(0, 4096).expect("an answer").is_ok());
+            assert_eq!(client.one(0, 3, 0, 0).expect("a flush"), 0);
+        }
+    };
+    let prometheus = Prometheus::start(&folder, &place);
+    let up = prometheus.told("up == 1", &mut work);
+    assert_eq!(up.len(), 1);
+    let dashboard = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/grafana/weir.json");
+    let queries = queries(&dashboard);
+    assert!(queries.len() >= 20, "{queries:#?}");
+    for query in &queries {
+        prometheus.told(query, &mut work);
+    }
+    // The names come back as they are.
+    let export = prometheus.told("weir_client_info{disk=\"vm1\"}", &mut work);
+    assert_eq!(export[0]["metric"]["export"], AWKWARD);
+    assert_eq!(export[0]["metric"]["group"], "tenants/a\"b\\c");
+    let held = "weir_client_held_seconds_total{reason=\"cap\"} > 0";
+    assert_eq!(prometheus.told(held, &mut work)[0]["metric"]["export"], AWKWARD);
+    let paths = prometheus.told("weir_path_up == 1", &mut work);
+    assert_eq!(paths.len(), 2, "{paths:?}");
+    // A pool and its partitions are told apart.
+    let whole = prometheus.told("weir_disk_ios_total{op=\"write\",disk=\"ssd0\",pool=\"\"}", || ());
+    let parts = prometheus.told("weir_disk_ios_total{op=\"write\",pool=\"ssd0\"}", || ());
+    assert_eq!((whole.len(), parts.len()), (1, 2), "{whole:?} {parts:?}");
+    drop(prometheus);
+    daemon.stop();
+}
