@@ -180,6 +180,54 @@ fn top_prints_a_frame_of_disks_queues_and_clients() {
 }
 
 #[test]
+fn a_client_that_a_cap_holds_back_has_that_time_in_its_percentiles() {
+    let folder = Folder::new();
+    let file = folder.near("weir.toml");
+    let configuration = "[[pool]]\nname = \"ssd0\"\nscheduler = \"bfq\"\n\
+        [[disk]]\nname = \"vm1\"\npool = \"ssd0\"\ntarget = \"ram:64MiB\"\n\
+        [[group]]\npath = \"t/a\"\nweight = 300\nwiops = 200\n\
+        [[export]]\nname = \"vm1\"\ndisk = \"vm1\"\ngroup = \"t/a\"\n";
+    fs::write(&file, configuration).expect("a file");
+    let mut command = weir(&folder);
+    command.arg("serve").arg("-c").arg(&file);
+    command.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+    let daemon = Daemon::spawn(command);
+    let mut client = Client::connect(&folder.socket(), "vm1");
+    // A closed loop of 32 writes under a cap of 200 a second: each waits for 160 ms.
+    let mut next = 0;
+    let mut send = |client: &mut Client| {
+        client.send(0, 1, next, 4096, &[7; 4096]).expect("it is sent");
+        next = (next + 4096) % (64 << 20);
+    };
+    (0..32).for_each(|_| send(&mut client));
+    let number = told(&folder, &["ls", "nbd/vm1"]);
+    let name = format!("nbd/vm1/{}", number.trim_end_matches("/\n"));
+    let top = std::thread::scope(|scope| {
+        let top = scope.spawn(|| told(&folder, &["top", "--once", "--interval", "2s"]));
+        while !top.is_finished() {
+            client.reply().expect("an answer");
+            send(&mut client);
+        }
+        top.join().expect("a frame")
+    });
+    let line = |name: &str| top.lines().find(|line| line.starts_with(name)).expect("a line");
+    let (head, client) = (line("CLIENT "), line(&name));
+    let number = |column: &str| -> f64 {
+        let end = head.find(column).expect("a column") + column.len();
+        client[..end].split_whitespace().last().and_then(|it| it.parse().ok()).expect("a number")
+    };
+    // Most of it, whatever else the machine does; without the cap it would be microseconds.
+    assert!(number("p50 ms") > 100.0 && number("p99 ms") >= number("p50 ms"), "{top}");
+    assert!(client.contains("cap 9") || client.contains("cap 100%"), "{top}");
+    assert!(client.contains("100/100%"), "{top}");
+    // The partition stands behind its pool.
+    let lines: Vec<&str> = top.lines().collect();
+    let at = lines.iter().position(|line| line.starts_with("ssd0 ")).expect("the pool");
+    assert!(lines[at + 1].starts_with("  vm1 "), "{top}");
+    drop(daemon);
+}
+
+#[test]
 fn the_io_of_a_client_that_has_not_ended_is_in_the_tree_and_in_top() {
     let folder = Folder::new();
     // No answer comes while the test runs.

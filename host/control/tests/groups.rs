@@ -151,13 +151,16 @@ fn groups_and_clients_stand_beside_the_disks() {
             "address",
             "background",
             "bytes",
+            "cap_wait",
             "class",
             "delete",
             "disk",
             "group",
             "hard_queue",
+            "held_ns",
             "inflight",
             "ios",
+            "latency",
             "level"
         ]
     );

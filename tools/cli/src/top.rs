@@ -23,6 +23,11 @@ use view::View;
 
 /// Shows disks, queues, schedulers and clients of a running daemon on a screen.
 ///
+/// The busiest disk stands first, partitions stand behind their pool. p50 and p99 of a client have
+/// the time in them that a cap held its I/O back; HELD BY is what its I/Os' time went to, and
+/// SHARE/WEIGHT its group's part of the bytes beside its part of the weights among its siblings.
+/// Without NO_COLOR colours repeat what the words say.
+///
 /// Keys: q quits, up and down select a disk, s sorts, + and - change the interval.
 ///
 /// Example: weir top --interval 500ms
@@ -49,7 +54,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 const INSTANT: Duration = Duration::from_millis(1);
 
 /// Columns of a frame that is printed.
-const PRINTED: u16 = 110;
+const PRINTED: u16 = 160;
 
 impl Top {
     pub(crate) fn run(&self) -> Result<(), Failure> {
@@ -111,6 +116,8 @@ impl Top {
         stop: &AtomicBool,
     ) -> Result<(), Failure> {
         let mut view = self.view();
+        // The convention of no-color.org.
+        view.coloured = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
         view.update(Scene::between(&first, &first));
         let mut before = first;
         while !stop.load(Ordering::Relaxed) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_bio::{Class, IoPrio};
-use weir_queue::Groups;
+use weir_queue::{ClientTimes, Groups, Latencies};
 
 use super::entry;
 use crate::clients::{CLASSES, Classing, Client, Clients, LEVEL_DEFAULT, Memory};
@@ -57,6 +57,13 @@ pub const ATTRIBUTES: &[Attribute] = &[
     Attribute::tells("bytes", "bytes", "0", "What its I/O moved.", |here| {
         here.as_seen.bytes.to_string()
     }),
+    Attribute::tells(
+        "cap_wait",
+        "ns",
+        "`sum=0`",
+        "How long caps held its I/O back: the sum, and each bucket's highest value with its count.",
+        |here| histogram(&here.times().held),
+    ),
     Attribute::tells("class", "", "the export's", "Priority class of its I/O.", |here| {
         String::from(name_of(here.as_seen.ioprio.class()))
     })
@@ -84,6 +91,16 @@ pub const ATTRIBUTES: &[Attribute] = &[
         },
     ),
     Attribute::tells(
+        "held_ns",
+        "ns",
+        "0",
+        "How long its I/O was held before the driver had it and by the device, summed over I/Os.",
+        |here| {
+            let times = here.times();
+            format!("queue={} device={}", times.queue_ns, times.device_ns)
+        },
+    ),
+    Attribute::tells(
         "inflight",
         "",
         "0",
@@ -97,6 +114,13 @@ pub const ATTRIBUTES: &[Attribute] = &[
         "I/Os that ended; what was cut counts as its parts.",
         |here| here.as_seen.ios.to_string(),
     ),
+    Attribute::tells(
+        "latency",
+        "ns",
+        "`sum=0`",
+        "The times of its I/O from acceptance to end, as those of `cap_wait`.",
+        |here| histogram(&here.times().total),
+    ),
     Attribute::tells("level", "", "the export's", "Level in its class, 0 is best.", |here| {
         level(here.as_seen.ioprio).to_string()
     })
@@ -104,6 +128,10 @@ pub const ATTRIBUTES: &[Attribute] = &[
 ];
 
 impl Connection {
+    fn times(&self) -> ClientTimes {
+        self.clients.times(self.as_seen.number).unwrap_or_default()
+    }
+
     fn reclassify(&self, to: Classing) -> Result<(), Failure> {
         let told = self.clients.reclassify(self.as_seen.number, to)?;
         self.found(told)
@@ -114,6 +142,11 @@ impl Connection {
             || Failure::new(Errno::NotFound, format!("client {} is gone", self.as_seen.number));
         found.then_some(()).ok_or_else(gone)
     }
+}
+
+fn histogram(times: &Latencies) -> String {
+    let buckets = times.buckets().map(|(top, count)| format!(" {top}:{count}"));
+    format!("sum={}{}", times.sum_ns(), buckets.collect::<String>())
 }
 
 fn name_of(class: Class) -> &'static str {

@@ -49,12 +49,14 @@ fn kept(columns: &[Column], widths: &[usize], room: usize) -> Vec<usize> {
     kept
 }
 
-/// A table of those columns that have room; the row `marked` stands out.
+/// A table of those columns that have room; the row `marked` stands out, and `tint` is the style of
+/// the cell in a row and a column.
 pub(super) fn table(
     columns: &[Column],
     rows: &[Vec<String>],
     room: u16,
     marked: Option<usize>,
+    tint: &dyn Fn(usize, usize) -> Style,
 ) -> Table<'static> {
     let widths = widths(columns, rows);
     let kept = kept(columns, &widths, usize::from(room));
@@ -67,7 +69,8 @@ pub(super) fn table(
             true => Style::new().add_modifier(Modifier::REVERSED),
             false => Style::new(),
         };
-        Row::new(kept.iter().map(|at| cell(*at, &row[*at]))).style(style)
+        let cells = kept.iter().map(|at| cell(*at, &row[*at]).style(tint(place, *at)));
+        Row::new(cells).style(style)
     });
     let head = Row::new(kept.iter().map(|at| cell(*at, columns[*at].head)));
     let head = head.style(Style::new().add_modifier(Modifier::BOLD));

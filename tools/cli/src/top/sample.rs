@@ -1,10 +1,11 @@
 //! The figures shown, as read from the tree of a daemon, and the difference of two readings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use weir_control::tree::FIXED;
 use weir_control::{ClientError, ControlClient, Errno, Node};
+use weir_queue::{ClientTimes, Latencies, quantile_with_held};
 use weir_trace::iostat::{Change, EXTENDED};
 
 use crate::Failure;
@@ -15,6 +16,8 @@ pub(super) struct Sample {
     reading: Reading,
     disks: Vec<DiskState>,
     clients: Vec<ClientState>,
+    /// Weights of the groups that clients are in, and of those above them, by path.
+    weights: BTreeMap<String, u64>,
 }
 
 /// How a disk is set up.
@@ -25,6 +28,8 @@ struct DiskState {
     mode: String,
     queues: Vec<Queue>,
     listing: Vec<String>,
+    /// The pool that it is a partition of.
+    pool: Option<String>,
 }
 
 /// A hard queue and the submitter slots that feed it.
@@ -49,6 +54,7 @@ struct ClientState {
     in_flight: String,
     ios: u64,
     bytes: u64,
+    times: ClientTimes,
 }
 
 impl ClientState {
@@ -65,7 +71,11 @@ impl Sample {
         let names = reading.disks.iter().map(|(name, _)| name.clone());
         let mut disks = Vec::new();
         for name in names.collect::<Vec<_>>() {
-            disks.extend(there(disk(client, name))?);
+            match there(disk(client, name.clone()))? {
+                Some(disk) => disks.push(disk),
+                // Partitions stand behind their pool, and have no queue of their own.
+                None => disks.extend(there(partition(client, name, disks.last()))?.flatten()),
+            }
         }
         let mut clients = Vec::new();
         let root = directories(client, "")?.into_iter();
@@ -77,7 +87,15 @@ impl Sample {
                 }
             }
         }
-        Ok(Sample { reading, disks, clients })
+        let mut weights = BTreeMap::new();
+        for path in clients.iter().flat_map(|client: &ClientState| lineage(&client.group)) {
+            if !weights.contains_key(path) {
+                let read = there(line(client, &format!("cgroup/{path}/io.bfq.weight")))?;
+                let weight = read.and_then(|text| text.split(' ').next_back()?.parse().ok());
+                weights.extend(weight.map(|weight| (String::from(path), weight)));
+            }
+        }
+        Ok(Sample { reading, disks, clients, weights })
     }
 
     pub(super) fn at(&self) -> Instant {
@@ -122,7 +140,40 @@ fn disk(client: &mut ControlClient, name: String) -> Result<DiskState, ClientErr
     // Mapped disks alone have one.
     let listed = there(client.read(&format!("block/{name}/weir/listing")))?.unwrap_or_default();
     let listing = listed.lines().map(String::from).collect();
-    Ok(DiskState { name, scheduler: String::from(active), mode, queues, listing })
+    let scheduler = String::from(active);
+    Ok(DiskState { name, scheduler, mode, queues, listing, pool: None })
+}
+
+/// A partition of the pool that stands before it, or behind other partitions of it.
+fn partition(
+    client: &mut ControlClient,
+    name: String,
+    before: Option<&DiskState>,
+) -> Result<Option<DiskState>, ClientError> {
+    let Some(before) = before else { return Ok(None) };
+    let pool = before.pool.as_ref().unwrap_or(&before.name);
+    client.read(&format!("block/{pool}/{name}/partition"))?;
+    let (scheduler, mode) = (before.scheduler.clone(), before.mode.clone());
+    let pool = Some(pool.clone());
+    Ok(Some(DiskState { name, scheduler, mode, pool, ..DiskState::default() }))
+}
+
+/// The paths of a group and of all above it, the root left out.
+fn lineage(group: &str) -> impl Iterator<Item = &str> {
+    let group = group.trim_matches('/');
+    let ends = group.match_indices('/').map(|(at, _)| at).chain([group.len()]);
+    ends.filter(|end| *end > 0).map(|end| &group[..end])
+}
+
+/// A histogram as the tree tells it.
+fn histogram(text: &str) -> Latencies {
+    let mut words = text.split(' ');
+    let sum = words.next().and_then(|word| word.strip_prefix("sum=")?.parse().ok());
+    let bucket = |word: &str| {
+        let (top, count) = word.split_once(':')?;
+        Some((top.parse().ok()?, count.parse().ok()?))
+    };
+    Latencies::of_buckets(words.filter_map(bucket), sum.unwrap_or(0))
 }
 
 fn connection(
@@ -134,7 +185,20 @@ fn connection(
     let class = file("class")?;
     let class = if class == "none" { class } else { format!("{class} {}", file("level")?) };
     let group = file("group")?;
+    let held = file("held_ns")?;
+    let of = |name: &str| {
+        let mut words = held.split(' ').filter_map(|word| word.split_once('='));
+        words.find(|(known, _)| *known == name).and_then(|(_, ns)| ns.parse().ok()).unwrap_or(0)
+    };
+    let times = ClientTimes {
+        total: histogram(&file("latency")?),
+        held: histogram(&file("cap_wait")?),
+        queue_ns: of("queue"),
+        device_ns: of("device"),
+        errors: 0,
+    };
     Ok(ClientState {
+        times,
         front: String::from(front),
         export: String::from(export),
         disk: file("disk")?,
@@ -172,6 +236,14 @@ pub(super) struct DiskLine {
     pub(super) wait_ms: f64,
     pub(super) queued: f64,
     pub(super) busy_pct: f64,
+    /// The pool that it is a partition of.
+    pub(super) pool: Option<String>,
+}
+
+impl DiskLine {
+    pub(super) fn ios(&self) -> f64 {
+        self.reads + self.writes
+    }
 }
 
 /// A client's line.
@@ -186,6 +258,16 @@ pub(super) struct ClientLine {
     pub(super) in_flight: String,
     pub(super) ios: f64,
     pub(super) kilobytes: f64,
+    /// Half of its I/Os, and 99 of 100, took at most so long, ms, what caps held included; `None`
+    /// if none ended.
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
+    /// Per cent of its I/Os' time that a cap, the queue and the device held them.
+    pub(super) held_pct: Option<[f64; 3]>,
+    /// Per cent of the bytes of its group and that group's siblings; the root has none.
+    pub(super) share_pct: Option<f64>,
+    /// Per cent of their weights.
+    pub(super) weight_pct: Option<f64>,
 }
 
 fn column(change: &Change, name: &str) -> f64 {
@@ -208,6 +290,7 @@ impl Scene {
                 scheduler: state.scheduler.clone(),
                 mode: state.mode.clone(),
                 queues: state.queues.clone(),
+                pool: state.pool.clone(),
                 listing: state.listing.clone(),
                 reads,
                 writes,
@@ -218,12 +301,20 @@ impl Scene {
             }
         };
         let seconds = after.at().duration_since(before.at()).as_secs_f64();
-        let known = before.clients.iter().map(|state| (state.path(), (state.ios, state.bytes)));
-        let known: HashMap<String, (u64, u64)> = known.collect();
+        let known = before.clients.iter().map(|state| (state.path(), state));
+        let known: HashMap<String, &ClientState> = known.collect();
+        let none = ClientState::default();
+        let moved = |state: &ClientState| {
+            let before = known.get(&state.path()).map_or(0, |before| before.bytes);
+            state.bytes.saturating_sub(before)
+        };
+        let groups = after.clients.iter().map(|state| (&*state.group, moved(state)));
+        let shares = Shares::of(&after.weights, groups);
         let client = |state: &ClientState| {
             let name = state.path();
             // A client that came in between began at 0.
-            let (ios, bytes) = known.get(&name).copied().unwrap_or_default();
+            let before = known.get(&name).copied().unwrap_or(&none);
+            let times = TimesBetween::of(&before.times, &state.times);
             let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds.max(1e-9);
             ClientLine {
                 // As in the tree, so that what is done about it is `weir set` and this name.
@@ -234,8 +325,13 @@ impl Scene {
                 class: state.class.clone(),
                 hard_queue: state.hard_queue.clone(),
                 in_flight: state.in_flight.clone(),
-                ios: rate(state.ios, ios),
-                kilobytes: rate(state.bytes, bytes) / 1024.0,
+                p50_ms: times.quantile_ms(500),
+                p99_ms: times.quantile_ms(990),
+                held_pct: times.held_pct(),
+                share_pct: shares.moved_pct(&state.group),
+                weight_pct: shares.weight_pct(&state.group),
+                ios: rate(state.ios, before.ios),
+                kilobytes: rate(state.bytes, before.bytes) / 1024.0,
             }
         };
         Scene {
@@ -245,10 +341,110 @@ impl Scene {
     }
 }
 
+/// The times of a client's I/O in an interval.
+struct TimesBetween {
+    total: Latencies,
+    held: Latencies,
+    queue_ns: u64,
+    device_ns: u64,
+}
+
+impl TimesBetween {
+    fn of(before: &ClientTimes, after: &ClientTimes) -> TimesBetween {
+        TimesBetween {
+            total: after.total.since(&before.total),
+            held: after.held.since(&before.held),
+            queue_ns: after.queue_ns.saturating_sub(before.queue_ns),
+            device_ns: after.device_ns.saturating_sub(before.device_ns),
+        }
+    }
+
+    fn quantile_ms(&self, per_mille: u32) -> Option<f64> {
+        let any = self.total.count() > 0;
+        any.then(|| quantile_with_held(&self.total, &self.held, per_mille) as f64 / 1e6)
+    }
+
+    /// By a cap, the queue and the device.
+    fn held_pct(&self) -> Option<[f64; 3]> {
+        let parts = [self.held.sum_ns(), self.queue_ns, self.device_ns];
+        let all = parts.iter().sum::<u64>() as f64;
+        (all > 0.0).then(|| parts.map(|part| 100.0 * part as f64 / all))
+    }
+}
+
+/// What groups have moved in an interval, and what they weigh.
+struct Shares<'a> {
+    weights: &'a BTreeMap<String, u64>,
+    /// With the groups below.
+    moved: BTreeMap<String, u64>,
+}
+
+impl<'a> Shares<'a> {
+    fn of<'b>(
+        weights: &'a BTreeMap<String, u64>,
+        groups: impl Iterator<Item = (&'b str, u64)>,
+    ) -> Shares<'a> {
+        let mut moved = BTreeMap::new();
+        for (group, bytes) in groups {
+            for path in lineage(group) {
+                *moved.entry(String::from(path)).or_insert(0) += bytes;
+            }
+        }
+        Shares { weights, moved }
+    }
+
+    /// Its part of what it and its siblings have of a figure; the root has no siblings.
+    fn part(of: &BTreeMap<String, u64>, group: &str) -> Option<f64> {
+        let group = group.trim_matches('/');
+        let above = |path: &str| path.rfind('/').map_or(0, |at| at);
+        let parent = &group[..above(group)];
+        let mine = *of.get(group)? as f64;
+        let all = of.iter().filter(|(path, _)| path[..above(path)] == *parent);
+        let all = all.map(|(_, value)| *value).sum::<u64>() as f64;
+        (all > 0.0).then(|| 100.0 * mine / all)
+    }
+
+    fn moved_pct(&self, group: &str) -> Option<f64> {
+        Shares::part(&self.moved, group)
+    }
+
+    fn weight_pct(&self, group: &str) -> Option<f64> {
+        Shares::part(self.weights, group)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn shares_are_those_among_siblings_with_what_is_below_them() {
+        let weights = [("t", 100), ("t/a", 300), ("t/b", 100), ("u", 100)];
+        let weights = weights.map(|(path, weight)| (String::from(path), weight)).into();
+        let groups = [("t/a", 60), ("t/b", 20), ("u", 20), ("/", 1000)];
+        let shares = Shares::of(&weights, groups.into_iter());
+        assert_eq!((shares.moved_pct("t/a"), shares.weight_pct("t/a")), (Some(75.0), Some(75.0)));
+        assert_eq!((shares.moved_pct("u"), shares.weight_pct("u")), (Some(20.0), Some(50.0)));
+        assert_eq!((shares.moved_pct("/"), shares.weight_pct("/")), (None, None));
+    }
+
+    #[test]
+    fn a_histogram_of_the_tree_is_read_back_and_time_held_by_a_cap_counts() {
+        let times = |total: &str, held: &str| ClientTimes {
+            total: histogram(total),
+            held: histogram(held),
+            device_ns: 40_000_000,
+            ..ClientTimes::default()
+        };
+        let before = times("sum=1000000 1048575:1", "sum=0");
+        let after = times("sum=41000000 1048575:41", "sum=6400000000 167772159:40");
+        let times = TimesBetween::of(&before, &ClientTimes { device_ns: 80_000_000, ..after });
+        let p50 = times.quantile_ms(500).expect("some ended");
+        assert!((160.0..190.0).contains(&p50), "{p50}");
+        let [cap, queue, device] = times.held_pct().expect("some time");
+        assert!(cap > 99.0 && queue == 0.0 && (0.1..1.0).contains(&device), "{cap} {device}");
+    }
 
     #[test]
     fn each_client_is_held_against_itself_and_a_new_one_against_nothing() {
@@ -264,7 +460,7 @@ mod tests {
         let sample = |seconds, clients| {
             let at = began + Duration::from_secs(seconds);
             let reading = Reading { disks: Vec::new(), at };
-            Sample { reading, disks: Vec::new(), clients }
+            Sample { reading, disks: Vec::new(), clients, weights: BTreeMap::new() }
         };
         let before = vec![client("nbd", "a", 100), client("nbd", "b", 1000), client("x", "a", 7)];
         let after = vec![client("x", "a", 9), client("nbd", "b", 1004), client("nbd", "c", 20)];

@@ -1,10 +1,11 @@
 //! The screen: what is selected and sorted, and how it is drawn.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Modifier, Style};
+use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Sparkline, TableState};
 
@@ -15,6 +16,7 @@ use super::sample::{ClientLine, DiskLine, Queue, Scene};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
+    Busy,
     Name,
     Iops,
     Latency,
@@ -23,7 +25,8 @@ pub(super) enum Sort {
 impl Sort {
     pub(super) fn next(self) -> Sort {
         match self {
-            Sort::Name => Sort::Iops,
+            Sort::Busy => Sort::Iops,
+            Sort::Name => Sort::Busy,
             Sort::Iops => Sort::Latency,
             Sort::Latency => Sort::Name,
         }
@@ -31,6 +34,7 @@ impl Sort {
 
     fn name(self) -> &'static str {
         match self {
+            Sort::Busy => "busiest first",
             Sort::Name => "name",
             Sort::Iops => "IOPS",
             Sort::Latency => "latency",
@@ -46,11 +50,16 @@ pub(super) struct View {
     selected: Option<String>,
     pub(super) sort: Sort,
     pub(super) interval_ms: u64,
-    /// Mean latencies of each disk's last intervals, us, the latest last.
-    history: BTreeMap<String, VecDeque<u64>>,
+    /// Of each disk's last intervals, the latest last.
+    history: BTreeMap<String, VecDeque<Past>>,
+    /// Whether colours are shown. Whatever they say stands there in words as well.
+    pub(super) coloured: bool,
 }
 
-/// Intervals that a sparkline remembers.
+/// One interval of a disk: I/Os a second, kB a second, mean latency in us.
+type Past = [u64; 3];
+
+/// Intervals that a chart remembers.
 const HISTORY: usize = 240;
 
 impl View {
@@ -65,7 +74,7 @@ impl View {
         self.history.retain(|name, _| disks.iter().any(|disk| disk.name == *name));
         for disk in disks {
             let past = self.history.entry(disk.name.clone()).or_default();
-            past.push_back((disk.wait_ms * 1000.0) as u64);
+            past.push_back([disk.ios(), disk.kilobytes, disk.wait_ms * 1000.0].map(|it| it as u64));
             if past.len() > HISTORY {
                 past.pop_front();
             }
@@ -73,17 +82,31 @@ impl View {
         self.arrange();
     }
 
-    /// Puts disks and clients in order.
+    /// Puts disks and clients in order: partitions stand behind their pool.
     pub(super) fn arrange(&mut self) {
         let sort = self.sort;
-        let ios = |disk: &DiskLine| disk.reads + disk.writes;
-        self.scene.disks.sort_by(|a, b| match sort {
-            Sort::Name => a.name.cmp(&b.name),
-            Sort::Iops => ios(b).total_cmp(&ios(a)),
-            Sort::Latency => b.wait_ms.total_cmp(&a.wait_ms),
-        });
+        let by = |a: &DiskLine, b: &DiskLine| {
+            let order = match sort {
+                Sort::Busy => b.busy_pct.total_cmp(&a.busy_pct).then(b.ios().total_cmp(&a.ios())),
+                Sort::Name => Ordering::Equal,
+                Sort::Iops => b.ios().total_cmp(&a.ios()),
+                Sort::Latency => b.wait_ms.total_cmp(&a.wait_ms),
+            };
+            order.then_with(|| a.name.cmp(&b.name))
+        };
+        let disks = std::mem::take(&mut self.scene.disks).into_iter();
+        let (mut parts, mut wholes): (Vec<_>, Vec<_>) = disks.partition(|disk| disk.pool.is_some());
+        parts.sort_by(by);
+        wholes.sort_by(by);
+        for whole in wholes {
+            let name = whole.name.clone();
+            self.scene.disks.push(whole);
+            let here = parts.extract_if(.., |part| part.pool.as_ref() == Some(&name));
+            self.scene.disks.extend(here);
+        }
         if sort != Sort::Name {
-            self.scene.clients.sort_by(|a, b| b.ios.total_cmp(&a.ios));
+            let clients = &mut self.scene.clients;
+            clients.sort_by(|a, b| b.ios.total_cmp(&a.ios).then_with(|| a.name.cmp(&b.name)));
         }
     }
 
@@ -102,7 +125,7 @@ impl View {
 
     /// Lines that show everything there is.
     pub(super) fn height(&self) -> u16 {
-        let lines = FIXED + LATENCY + self.disk_lines() + self.map_height() + self.client_lines();
+        let lines = FIXED + CHARTS + self.disk_lines() + self.map_height() + self.client_lines();
         lines.try_into().unwrap_or(u16::MAX)
     }
 
@@ -121,34 +144,37 @@ impl View {
             .map_or(0, |disk| disk.queues.len().max(1) + 2 + disk.listing.len())
     }
 
-    /// Lines of disks, map, latency and clients on a screen of so many. Parts that a small screen
-    /// has no room for are left out, the disks last.
+    /// Lines of disks, clients, charts and map on a screen of so many. Parts for which a small
+    /// screen has no room are left out, the disks last; the charts have what is left over.
     fn shares(&self, height: usize) -> [usize; 4] {
         let room = height.saturating_sub(FIXED);
-        let wanted = [self.disk_lines(), self.map_height(), LATENCY, self.client_lines()];
-        if wanted.iter().sum::<usize>() <= room {
-            return wanted;
+        let wanted = [self.disk_lines(), self.client_lines(), CHARTS, self.map_height()];
+        let all = wanted.iter().sum::<usize>();
+        if all <= room {
+            let [disks, clients, charts, map] = wanted;
+            return [disks, clients, charts + (room - all).min(CHARTS_MAX), map];
         }
-        let latency = if room >= 16 { LATENCY } else { 0 };
-        let left = room - latency;
+        let charts = if room >= 16 { CHARTS } else { 0 };
+        let left = room - charts;
         let disks = wanted[0].min((left / 2).max(3)).min(left);
-        let map = if room >= 10 { wanted[1].min((left - disks) / 2) } else { 0 };
+        let clients = wanted[1].min(left - disks);
+        let map = wanted[3].min(left - disks - clients);
         // Its two lines of heading alone are of no use.
         let map = if map < 3 { 0 } else { map };
-        let clients = wanted[3].min(left - disks - map);
-        // The disks may have the lines that these do not need.
+        // The disks may have the lines that these do not need, and the charts what is left.
         let disks = wanted[0].min(left - map - clients);
-        [disks, map, latency, clients]
+        let charts = if charts > 0 { room - disks - clients - map } else { 0 };
+        [disks, clients, charts, map]
     }
 
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let shares = self.shares(usize::from(frame.area().height));
-        let [disks, map, latency, clients] = shares.map(|lines| Constraint::Length(lines as u16));
+        let [disks, clients, charts, map] = shares.map(|lines| Constraint::Length(lines as u16));
         let one = Constraint::Length(1);
-        let areas = Layout::vertical([one, disks, map, latency, clients, Constraint::Min(0), one]);
-        let [title, disk_area, map, latency, clients, _, keys] = areas.areas(frame.area());
+        let areas = Layout::vertical([one, disks, clients, charts, map, Constraint::Min(0), one]);
+        let [title, disk_area, clients, charts, map, _, keys] = areas.areas(frame.area());
         let text = format!(
-            "weir top   {}, {}   every {:.1} s   by {}",
+            "weir top   {}, {}   every {:.1} s   {}",
             counted(self.scene.disks.len(), "disk"),
             counted(self.scene.clients.len(), "client"),
             self.interval_ms as f64 / 1000.0,
@@ -156,32 +182,41 @@ impl View {
         );
         frame.render_widget(Paragraph::new(text).style(bold()), title);
         self.draw_disks(frame, disk_area);
+        self.draw_clients(frame, clients);
         if let Some(disk) = self.scene.disks.get(self.place()) {
             let lines = fitted(self.map_lines(disk), map.height, "queue");
             frame.render_widget(Paragraph::new(lines), map);
-            if latency.height > 0 {
-                self.draw_latency(frame, disk, latency);
+            if charts.height > 0 {
+                self.draw_charts(frame, disk, charts);
             }
         }
-        self.draw_clients(frame, clients);
         let help = "q quit   up/down select a disk   s sort   + - interval";
         frame.render_widget(Paragraph::new(help).style(dim()), keys);
+    }
+
+    /// A style that has this colour if colours are shown.
+    fn tint(&self, colour: Color) -> Style {
+        if self.coloured { Style::new().fg(colour) } else { Style::new() }
     }
 
     /// The disks, the selected one among those that are seen.
     fn draw_disks(&self, frame: &mut Frame<'_>, area: Rect) {
         let row = |disk: &DiskLine| {
             let cells = [
-                disk.name.clone(),
+                format!("{}{}", if disk.pool.is_some() { "  " } else { "" }, disk.name),
                 disk.scheduler.clone(),
                 disk.mode.clone(),
-                disk.queues.len().max(1).to_string(),
+                match &disk.pool {
+                    Some(_) => String::from("-"),
+                    None => disk.queues.len().max(1).to_string(),
+                },
                 format!("{:.0}", disk.reads),
                 format!("{:.0}", disk.writes),
                 format!("{:.0}", disk.kilobytes),
                 format!("{:.3}", disk.wait_ms),
                 format!("{:.2}", disk.queued),
                 format!("{:.1}", disk.busy_pct),
+                bar(disk.busy_pct),
             ];
             cells.map(|cell| printable(&cell)).to_vec()
         };
@@ -190,7 +225,13 @@ impl View {
         // The last line says how many are out of sight.
         let seen = if fits { area.height } else { area.height.saturating_sub(1) };
         let list = Rect { height: seen, ..area };
-        let table = table(&DISK, &rows, area.width, Some(self.place()));
+        let tint = |row: usize, column: usize| match (column, self.scene.disks[row].busy_pct) {
+            (..9, _) => Style::new(),
+            (_, ..60.0) => self.tint(Color::Green),
+            (_, ..90.0) => self.tint(Color::Yellow),
+            _ => self.tint(Color::Red),
+        };
+        let table = table(&DISK, &rows, area.width, Some(self.place()), &tint);
         let mut state = TableState::default().with_selected(Some(self.place()));
         frame.render_stateful_widget(table, list, &mut state);
         if !fits && area.height > 2 {
@@ -227,24 +268,37 @@ impl View {
         lines
     }
 
-    fn draw_latency(&self, frame: &mut Frame<'_>, disk: &DiskLine, area: Rect) {
-        let [_, title, chart] =
-            Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(1)])
-                .areas(area);
-        let past = self.history.get(&disk.name);
-        let values: Vec<u64> = past.map_or_else(Vec::new, |past| past.iter().copied().collect());
-        let shown = &values[values.len().saturating_sub(usize::from(area.width))..];
-        let most = shown.iter().max().copied().unwrap_or(0);
-        let text = format!(
-            "{}: mean latency of the last {}, at most {most} us",
-            printable(&disk.name),
-            counted(shown.len(), "interval")
-        );
+    /// The past of a disk: as many charts side by side as have room.
+    fn draw_charts(&self, frame: &mut Frame<'_>, disk: &DiskLine, area: Rect) {
+        let lines = Layout::vertical([1, 1, 1].map(Constraint::Length));
+        let [_, title, labels] = lines.areas(area);
+        let below = Rect { y: area.y + 3, height: area.height.saturating_sub(3), ..area };
+        let past: Vec<Past> = self
+            .history
+            .get(&disk.name)
+            .map_or_else(Vec::new, |past| past.iter().copied().collect());
+        let count = if area.width >= 120 { 3 } else { 2 };
+        let columns =
+            Layout::horizontal([Constraint::Fill(1); 3].into_iter().take(count)).spacing(2);
+        let (heads, bodies) = (columns.split(labels), columns.split(below));
+        let width = usize::from(bodies.first().map_or(0, |body| body.width));
+        let past = &past[past.len().saturating_sub(width)..];
+        let text =
+            format!("{}: the last {}", printable(&disk.name), counted(past.len(), "interval"));
         frame.render_widget(Paragraph::new(text).style(bold()), title);
-        frame.render_widget(Sparkline::default().data(shown), chart);
+        let kinds =
+            [("IOPS", 0, Color::Cyan), ("mean us", 2, Color::Magenta), ("kB/s", 1, Color::Blue)];
+        for ((head, body), (name, of, colour)) in heads.iter().zip(bodies.iter()).zip(kinds) {
+            let values: Vec<u64> = past.iter().map(|past| past[of]).collect();
+            let (now, most) = (values.last().copied(), values.iter().max().copied());
+            let label = format!("{name} {}, at most {}", now.unwrap_or(0), most.unwrap_or(0));
+            frame.render_widget(Paragraph::new(label), *head);
+            frame.render_widget(Sparkline::default().data(&values).style(self.tint(colour)), *body);
+        }
     }
 
     fn draw_clients(&self, frame: &mut Frame<'_>, area: Rect) {
+        let ms = |time: Option<f64>| time.map_or(String::from("-"), |ms| format!("{ms:.2}"));
         let row = |client: &ClientLine| {
             let cells = [
                 client.name.clone(),
@@ -256,6 +310,13 @@ impl View {
                 client.in_flight.clone(),
                 format!("{:.0}", client.ios),
                 format!("{:.0}", client.kilobytes),
+                ms(client.p50_ms),
+                ms(client.p99_ms),
+                held(client.held_pct),
+                match (client.share_pct, client.weight_pct) {
+                    (Some(share), Some(weight)) => format!("{share:.0}/{weight:.0}%"),
+                    _ => String::from("-"),
+                },
             ];
             cells.map(|cell| printable(&cell)).to_vec()
         };
@@ -263,7 +324,19 @@ impl View {
         let fits = rows.len() < usize::from(area.height);
         let seen = if fits { area.height } else { area.height.saturating_sub(1) };
         let list = Rect { height: seen, ..area };
-        frame.render_widget(table(&CLIENT, &rows, area.width, None), list);
+        let tint = |row: usize, column: usize| match self.scene.clients[row].held_pct {
+            Some([cap, queue, device]) if column == HELD => {
+                self.tint(if cap >= queue.max(device) {
+                    Color::Yellow
+                } else if queue >= device {
+                    Color::Magenta
+                } else {
+                    Color::Blue
+                })
+            }
+            _ => Style::new(),
+        };
+        frame.render_widget(table(&CLIENT, &rows, area.width, None, &tint), list);
         if !fits && area.height > 2 {
             let hidden = rows.len() - usize::from(seen.saturating_sub(1)).min(rows.len());
             let line = Rect { y: area.y + seen, height: 1, ..area };
@@ -272,13 +345,34 @@ impl View {
     }
 }
 
+/// The column of what held a client.
+const HELD: usize = 11;
+
+/// The reasons that held I/Os, the largest first; one below a per cent is left out.
+fn held(parts: Option<[f64; 3]>) -> String {
+    let Some([cap, queue, device]) = parts else { return String::from("-") };
+    let mut reasons = [("cap", cap), ("queue", queue), ("device", device)];
+    reasons.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let shown = reasons.iter().filter(|(_, part)| *part >= 1.0);
+    shown.map(|(name, part)| format!("{name} {part:.0}%")).collect::<Vec<_>>().join(" ")
+}
+
+/// Per cent as a bar of ten.
+fn bar(pct: f64) -> String {
+    let full = (pct / 10.0).round().clamp(0.0, 10.0) as usize;
+    format!("{}{}", "#".repeat(full), ".".repeat(10 - full))
+}
+
 /// Title and keys.
 const FIXED: usize = 2;
 
-/// An empty line, a heading and two of a sparkline.
-const LATENCY: usize = 4;
+/// An empty line, a heading, a line of labels and two of charts.
+const CHARTS: usize = 5;
 
-const DISK: [Column; 10] = [
+/// Further lines of charts: more would say no more.
+const CHARTS_MAX: usize = 24;
+
+const DISK: [Column; 11] = [
     Column::text("DISK", 0),
     Column::text("SCHEDULER", 5),
     Column::text("MODE", 9),
@@ -289,18 +383,23 @@ const DISK: [Column; 10] = [
     Column::number("ms", 3),
     Column::number("aqu-sz", 7),
     Column::number("%util", 6),
+    Column::text("BUSY", 10),
 ];
 
-const CLIENT: [Column; 9] = [
+const CLIENT: [Column; 13] = [
     Column::text("CLIENT", 0),
-    Column::text("DISK", 3),
-    Column::text("ADDRESS", 4),
+    Column::text("DISK", 7),
+    Column::text("ADDRESS", 11),
     Column::text("GROUP", 6),
-    Column::text("CLASS", 7),
-    Column::text("QUEUE", 5),
+    Column::text("CLASS", 10),
+    Column::text("QUEUE", 9),
     Column::number("IN FLIGHT", 8),
     Column::number("IOPS", 1),
     Column::number("kB/s", 2),
+    Column::number("p50 ms", 5),
+    Column::number("p99 ms", 3),
+    Column::text("HELD BY", 4),
+    Column::number("SHARE/WEIGHT", 6),
 ];
 
 /// As `1 disk` and `2 disks`.
@@ -396,7 +495,7 @@ mod tests {
                 let found = lines.iter().find(is_line);
                 assert!(found.is_some(), "{name} at {width} x {height}: {lines:#?}");
                 let told = lines.iter().any(|line| line.contains("more that the screen"));
-                assert!(told || height > 36, "nothing says that disks are missing: {lines:#?}");
+                assert!(told || height > 38, "nothing says that disks are missing: {lines:#?}");
             }
         }
     }
@@ -417,13 +516,14 @@ mod tests {
                 "0.000",
                 "0.00",
                 "0.0",
+                "..........",
             ];
             for word in disk.split_whitespace() {
                 assert!(known.contains(&word), "{word:?} at {width}: {disk}");
             }
             assert!(disk.contains("123456"), "{disk}");
             let client = lines.iter().find(|line| line.starts_with("nbd/sda/1")).expect("a client");
-            let known = ["nbd/sda/1", "[2001:db8::1]:54321", "17", "98765", "0"];
+            let known = ["nbd/sda/1", "[2001:db8::1]:54321", "17", "98765", "0", "-"];
             assert!(client.split_whitespace().all(|word| known.contains(&word)), "{client}");
         }
     }
@@ -453,7 +553,7 @@ mod tests {
     fn one_is_no_plural() {
         let text = drawn(&view(1, 1, 1), 80, 24).join("\n");
         assert!(text.contains("1 disk, 1 client  ") && text.contains("slot 0 <-"), "{text}");
-        assert!(text.contains("the last 1 interval,"), "{text}");
+        assert!(text.contains("the last 1 interval\n"), "{text}");
     }
 
     #[test]
