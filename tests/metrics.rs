@@ -147,9 +147,12 @@ fn peers_that_mean_no_good_cost_bounded_threads_and_no_client_anything() {
     deaf.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("a request");
     for block in 0..50 {
         client.write(0, block * 4096, &[2; 4096]).expect("an answer");
-        let now = threads(&daemon);
-        // Those of peers that have just been let go may still be ending.
-        assert!(now <= before.0 + 70, "{now} threads, {} before", before.0);
+    }
+    // Threads of peers that have just been let go may still be ending.
+    let begun = Instant::now();
+    while threads(&daemon) > before.0 + 33 {
+        assert!(begun.elapsed() < PATIENCE, "{} threads, {} before", threads(&daemon), before.0);
+        std::thread::yield_now();
     }
     // One that is in earnest is served behind them: the silent ones are let go.
     assert_eq!(
@@ -158,7 +161,7 @@ fn peers_that_mean_no_good_cost_bounded_threads_and_no_client_anything() {
     );
     drop((silent, deaf));
     let begun = Instant::now();
-    while (threads(&daemon), daemon.descriptors()) != before {
+    while threads(&daemon) > before.0 || daemon.descriptors() > before.1 {
         assert!(begun.elapsed() < PATIENCE, "threads or descriptors are left");
         std::thread::yield_now();
     }

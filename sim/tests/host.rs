@@ -401,11 +401,12 @@ fn neighbours_merge_in_the_single_queue_and_a_full_pool_is_waited_for() {
     let apart = run(spec.clone());
     assert!(apart.ios.abs_diff(apart.commands.changes) <= 128, "{apart:?}");
     let all = apart.latency_ns();
-    // A pool of 4 for 128: those that are behind it have begun, but one for each process.
+    // A pool of 4, and half as many again for a batcher, for 128: those that are behind it have
+    // begun, but one for each process.
     spec.config.nr_requests = Some(4);
     let few = run(spec);
     assert!(few.ios.abs_diff(apart.ios) <= 4, "{few:?}");
-    assert!(few.latency_ns() < all / 4.0, "{few:?} {all}");
+    assert!(few.latency_ns() < all * 10.0 / 32.0, "{few:?} {all}");
 }
 
 #[test]

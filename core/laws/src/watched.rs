@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 
 use weir_bio::{GroupId, Limits, Nanos, Op, Rq, SubmitterId};
-use weir_sched::{Absorbed, DepthRule, Ended, Merge, Scheduler, Tunables};
+use weir_sched::{Absorbed, DepthRule, Ended, MayQueue, Merge, Scheduler, Tunables};
 
 type Hook = Box<dyn FnMut(u16)>;
 
@@ -104,6 +104,14 @@ impl Scheduler for Watched {
 
     fn take_kicked(&mut self) -> u64 {
         self.0.take_kicked()
+    }
+
+    fn may_queue(&self, bio: &Rq) -> MayQueue {
+        self.0.may_queue(bio)
+    }
+
+    fn idles_for(&self) -> Option<SubmitterId> {
+        self.0.idles_for()
     }
 
     fn depth_limit(&self, op: Op, sync: bool, context: SubmitterId) -> Option<u16> {

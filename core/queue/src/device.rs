@@ -31,7 +31,7 @@ use crate::order::elevator::Elevator;
 use crate::settings::Settings;
 use crate::shared::{Path, Shared, SharedTags};
 use crate::snapshot::{Current, Snapshot};
-use crate::sq::Sq;
+use crate::sq::{self, Sq};
 use crate::stats::{LaneGauges, QueueUse, Stats};
 use crate::submit::submitter::{Attachment, Submitter};
 use crate::tag_set::TagSet;
@@ -67,7 +67,7 @@ fn first_elevator(
         };
     };
     // On the single-queue path there is a pool for each direction.
-    let tags = if config.mode == QueueMode::Sq { nr_requests * 2 } else { nr_requests };
+    let tags = if config.mode == QueueMode::Sq { sq::tags(nr_requests) } else { nr_requests };
     let mut scheduler = make(&config.setup(limits, tags, config.nomerges, attached.compat));
     apply_tunables(scheduler.as_mut(), &config.tunables)?;
     Ok(Some(Elevator::new(scheduler, tags)))

@@ -6,6 +6,8 @@
 //! plug (insertion, and dispatch under it), once for each reap, once for each request that ends,
 //! and once more to restart the queue.
 
+mod pools;
+
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +28,17 @@ use crate::request::{Counted, RequestClaim};
 use crate::snapshot::Snapshot;
 use crate::stats::LaneGauges;
 use crate::wbt::TrackedEnds;
+use pools::Pools;
+
+/// Groups that may all have their pools full before a request waits for its scheduler tag.
+const FULL_GROUPS: u32 = 4;
+
+/// The scheduler tags of a device in `sq` mode: sync and async, half as many again for batchers.
+pub(crate) fn tags(nr_requests: u16) -> u16 {
+    (u32::from(nr_requests) * 3 * FULL_GROUPS).min(TAGS_MOST) as u16
+}
+
+const TAGS_MOST: u32 = 0x8000;
 
 /// The one queue of a device in `sq` mode.
 pub(crate) struct Sq {
@@ -55,11 +68,7 @@ struct Queue {
     holds: Vec<RequestClaim>,
     hard: Option<HardQueue>,
     replies: Replies,
-    /// Requests given out: async, sync.
-    pool: [u16; 2],
-    nr_requests: u16,
-    /// Submitters that found the pool empty.
-    starved: Vec<u16>,
+    pools: Pools,
     arrivals: Arrivals,
     pulled: Vec<Picked>,
     paused: u32,
@@ -78,9 +87,7 @@ impl Sq {
                 holds: Vec::new(),
                 hard: None,
                 replies: Replies::default(),
-                pool: [0; 2],
-                nr_requests,
-                starved: Vec::new(),
+                pools: Pools::new(nr_requests),
                 arrivals: Arrivals::default(),
                 pulled: Vec::new(),
                 paused: 0,
@@ -103,7 +110,9 @@ impl Sq {
     }
 
     pub(crate) fn detach(&self, submitter: usize) {
-        self.lock().replies.detach(submitter);
+        let mut queue = self.lock();
+        queue.replies.detach(submitter);
+        queue.pools.forget(submitter);
     }
 
     /// Installs the hard queue.
@@ -113,7 +122,7 @@ impl Sq {
     }
 
     /// Under the lock: merges a bio into a staged request (`Err(None)`), or counts it against the
-    /// pool of its direction; `Err(Some)` gives it back when that is empty.
+    /// pool of its group and direction; `Err(Some)` gives it back when it has to wait for one.
     pub(crate) fn offer(
         &self,
         claim: RequestClaim,
@@ -129,14 +138,12 @@ impl Sq {
             let_go();
             return Err(None);
         };
-        let direction = usize::from(claim.rq.is_sync());
-        if queue.pool[direction] >= queue.nr_requests {
-            queue.note_starved(claim.rq.id.submitter().0);
+        let Queue { elevator, pools, .. } = &mut *queue;
+        if !pools.take(&claim.rq, now, || elevator.may_queue(&claim.rq)) {
             drop(queue);
             let_go();
             return Err(Some(claim));
         }
-        queue.pool[direction] += 1;
         claim.counted.add(Counted::POOL);
         drop(queue);
         let_go();
@@ -257,7 +264,7 @@ impl Sq {
     /// Whether no request exists at all.
     pub(crate) fn is_empty(&self) -> bool {
         let queue = self.lock();
-        queue.elevator.is_idle() && queue.pool == [0; 2]
+        queue.elevator.is_idle() && queue.pools.is_unused()
     }
 
     /// Replaces the elevator, which must be empty.
@@ -265,14 +272,14 @@ impl Sq {
         let mut queue = self.lock();
         assert!(queue.elevator.is_idle(), "the elevator is replaced while it has requests");
         queue.elevator = elevator;
-        queue.nr_requests = nr_requests;
+        queue.pools.resize(nr_requests);
     }
 
     /// Changes how many requests there may be of each direction; there are none.
     pub(crate) fn resize(&self, nr_requests: u16) {
         let mut queue = self.lock();
-        queue.elevator.resize(nr_requests * 2);
-        queue.nr_requests = nr_requests;
+        queue.elevator.resize(tags(nr_requests));
+        queue.pools.resize(nr_requests);
     }
 
     pub(crate) fn with_elevator<T>(&self, with: impl FnOnce(&mut Elevator) -> T) -> T {
@@ -396,14 +403,6 @@ impl<S: Sink> Source for FromElevator<'_, S> {
 }
 
 impl Queue {
-    /// Once for each submitter, however often it asks.
-    #[cold]
-    fn note_starved(&mut self, submitter: u16) {
-        if !self.starved.contains(&submitter) {
-            self.starved.push(submitter);
-        }
-    }
-
     fn end_one(&mut self, now: Nanos, sink: impl Sink) -> bool {
         let Some(hard) = &mut self.hard else { return false };
         let more = hard.end_one(now, &mut self.replies, sink);
@@ -423,15 +422,11 @@ impl Queue {
             self.elevator.ended(0, &hard.ended, now, sink);
             hard.ended.clear();
         }
-        let freed = std::mem::take(&mut self.replies.freed);
-        if freed == [0; 2] {
-            return;
+        let mut freed = std::mem::take(&mut self.replies.freed);
+        for (group, is_sync) in freed.drain(..) {
+            self.pools.give_back(group, is_sync, |submitter| self.replies.nudge(submitter));
         }
-        self.pool[0] -= freed[0];
-        self.pool[1] -= freed[1];
-        for submitter in self.starved.drain(..) {
-            self.replies.nudge(submitter);
-        }
+        self.replies.freed = freed;
     }
 
     /// The request function: feeds the driver from the dispatch list, then the elevator.
@@ -462,6 +457,9 @@ impl Queue {
         if let Some(hard) = &mut self.hard {
             hard.end_pass();
         }
+        if let Some(submitter) = self.elevator.idles_for() {
+            self.pools.hurry(submitter, |submitter| self.replies.nudge(submitter));
+        }
     }
 
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {
@@ -469,36 +467,5 @@ impl Queue {
         let hard = self.hard.as_ref().and_then(|hard| hard.wake_at(now, paused));
         let elevator = self.elevator.wake_at(now).filter(|_| !paused);
         Nanos::first_of(hard, elevator)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_bio::{Bio, Buf, Limits, RqId};
-    use weir_ring::Claim;
-    use weir_sched::Setup;
-    use weir_sched::legacy::noop::Noop;
-
-    use crate::request::{FlushStep, Request, State};
-
-    fn read(submitter: u16, n: u16) -> RequestClaim {
-        let mut claim = Claim::new(Request::free(RqId::new(SubmitterId(submitter), n, 0)));
-        let mut bio = Bio::read(u64::from(n) * 64, Buf::zeroed(4096));
-        claim.fill(&mut bio, FlushStep::DATA, Nanos::ZERO);
-        claim
-    }
-
-    #[test]
-    fn a_submitter_that_finds_the_pool_empty_is_noted_once_however_often_it_asks() {
-        let limits = Limits { capacity: 1 << 20, ..Limits::default() };
-        let setup = Setup { limits, nr_requests: 4, hard_queues: 1, nomerges: 0, compat: "" };
-        let single = Sq::new(Elevator::new(Box::new(Noop::new(&setup)), 4), 0, true);
-        for n in 0..100 {
-            let refused =
-                single.offer(read(n % 3, n), Nanos::ZERO, crate::event::Silent).err().flatten();
-            refused.expect("the pool is empty").state = State::Free;
-        }
-        assert_eq!(single.lock().starved, [0, 1, 2]);
     }
 }

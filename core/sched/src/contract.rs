@@ -130,6 +130,17 @@ impl Ended {
     }
 }
 
+/// What a scheduler says of a request more on the single-queue path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MayQueue {
+    /// As the pool has it.
+    May,
+    /// Also where the pool is full, up to half as many again as it has.
+    Must,
+    /// Not now: its submitter waits as where the pool is full.
+    No,
+}
+
 /// Decides which staged request goes to the device next.
 ///
 /// Owns no clock, thread or lock: every call brings `now`, and `now` never goes back, so the
@@ -239,6 +250,19 @@ pub trait Scheduler: Send {
     /// ask again.
     fn take_kicked(&mut self) -> u64 {
         0
+    }
+
+    /// Whether a request like this may be made on the single-queue path, where the pool that it is
+    /// of is full or others wait for it. Its tag means nothing yet.
+    fn may_queue(&self, bio: &Rq) -> MayQueue {
+        let _ = bio;
+        MayQueue::May
+    }
+
+    /// The submitter for whose next request the device is kept idle. On the single-queue path it is
+    /// its turn then, where it waits for a request.
+    fn idles_for(&self) -> Option<SubmitterId> {
+        None
     }
 
     /// How many scheduler tags requests like this may hold together; `None`: all of them.

@@ -20,7 +20,7 @@ pub mod replay;
 mod staged;
 pub mod tunable;
 
-pub use contract::{Absorbed, DepthRule, Ended, Merge, Replay, Scheduler, Setup};
+pub use contract::{Absorbed, DepthRule, Ended, MayQueue, Merge, Replay, Scheduler, Setup};
 pub use tunable::{Number, Tunable, TunableError, Tunables, Unit, When};
 pub use weir_bio::{Rq, SchedTag};
 

@@ -7,7 +7,7 @@
 
 use weir_bio::{GroupId, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{Absorbed, DepthRule, Ended, Merge, Scheduler, Setup};
+use crate::contract::{Absorbed, DepthRule, Ended, MayQueue, Merge, Scheduler, Setup};
 use crate::replay::{Kind, Range};
 use crate::tunable::Tunables;
 
@@ -296,6 +296,14 @@ impl<T: Tape> Scheduler for Recorder<T> {
 
     fn take_kicked(&mut self) -> u64 {
         self.inner.take_kicked()
+    }
+
+    fn may_queue(&self, bio: &Rq) -> MayQueue {
+        self.inner.may_queue(bio)
+    }
+
+    fn idles_for(&self) -> Option<SubmitterId> {
+        self.inner.idles_for()
     }
 
     fn depth_limit(&self, op: Op, sync: bool, context: SubmitterId) -> Option<u16> {

@@ -155,7 +155,7 @@ impl Device {
         config.queues = before.queues;
         let tags = match &self.shared.path {
             Path::Mq(_) => before.nr_requests,
-            Path::Sq(_) => before.nr_requests * 2,
+            Path::Sq(_) => crate::sq::tags(before.nr_requests),
         };
         let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);
         let mut anew = make(&setup);

@@ -92,7 +92,7 @@ impl Device {
             nr_requests(&config, shared.depth, shared.queues.reserved, attached.make.is_some())?;
         let tags = match &shared.path {
             Path::Mq(_) => nr_requests,
-            Path::Sq(_) => nr_requests * 2,
+            Path::Sq(_) => crate::sq::tags(nr_requests),
         };
         let elevator = attached.make.map(|make| {
             let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_bio::{Nanos, SubmitterId};
+use weir_bio::{GroupId, Nanos, SubmitterId};
 use weir_ring::Outgoing;
 
 use crate::bell::Port;
@@ -15,8 +15,8 @@ use crate::wbt::TrackedEnds;
 pub(crate) struct Replies {
     lines: Vec<Option<ReplyChain>>,
     touched: Vec<u16>,
-    /// Requests freed from the single queue's pools since last asked: async, sync.
-    pub(crate) freed: [u16; 2],
+    /// Requests freed from the single queue's pools since last asked: the group, and whether sync.
+    pub(crate) freed: Vec<(GroupId, bool)>,
     throttled: TrackedEnds,
 }
 
@@ -72,7 +72,7 @@ impl Replies {
     #[inline(never)]
     fn count_out(&mut self, claim: &mut RequestClaim) {
         if claim.counted.is_in(Counted::POOL) {
-            self.freed[usize::from(claim.rq.is_sync())] += 1;
+            self.freed.push((claim.rq.group, claim.rq.is_sync()));
         }
         if let Some(kind) = claim.counted.kind() {
             self.throttled.count(kind, claim.status);

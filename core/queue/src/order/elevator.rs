@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weir_bio::{Flags, GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
 use weir_sched::recorder::Cut;
-use weir_sched::{Absorbed, DepthRule, Ended, Merge, Scheduler, TunableError};
+use weir_sched::{Absorbed, DepthRule, Ended, MayQueue, Merge, Scheduler, TunableError};
 
 use super::arrivals::{Arrival, Arrivals, Picked};
 use super::magazines::Magazines;
@@ -321,6 +321,16 @@ impl Elevator {
         });
         self.parked.push(claim);
         None
+    }
+
+    /// What the scheduler says of a request more on the single-queue path.
+    pub(crate) fn may_queue(&self, bio: &Rq) -> MayQueue {
+        self.scheduler.may_queue(bio)
+    }
+
+    /// The submitter for whose next request the scheduler keeps the device idle.
+    pub(crate) fn idles_for(&self) -> Option<SubmitterId> {
+        self.scheduler.idles_for()
     }
 
     fn depth_limit(&self, rq: &Rq) -> Option<u16> {

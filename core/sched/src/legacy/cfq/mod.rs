@@ -28,7 +28,7 @@ mod turns;
 
 use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{Absorbed, Ended, Merge, Replay, Scheduler, Setup};
+use crate::contract::{Absorbed, Ended, MayQueue, Merge, Replay, Scheduler, Setup};
 use crate::fair::nearest::{Reach, is_favoured, rank};
 use crate::fair::queueing::{DeviceLoad, LeastLoad, QueueingDetector, QueueingRule};
 use crate::fair::sorted::Sorted;
@@ -461,6 +461,16 @@ impl Scheduler for Cfq {
 
     fn take_kicked(&mut self) -> u64 {
         u64::from(std::mem::take(&mut self.kicked))
+    }
+
+    fn may_queue(&self, bio: &Rq) -> MayQueue {
+        // Nothing else would end that wait.
+        let is_waited_for = bio.is_sync() && self.idles_for() == Some(bio.id.submitter());
+        if is_waited_for { MayQueue::Must } else { MayQueue::May }
+    }
+
+    fn idles_for(&self) -> Option<SubmitterId> {
+        self.active_process.filter(|_| self.idle_until.is_some())
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {

@@ -48,6 +48,23 @@ fn a_close_queue_is_served_next_if_it_is_of_the_same_group_kind_and_class() {
 }
 
 #[test]
+fn the_process_that_the_device_is_kept_idle_for_must_have_its_request_and_no_other() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    rig.insert(rq(2, 9_000_000));
+    let may = |rig: &Rig, rq| rig.cfq.may_queue(&rq);
+    assert_eq!((rig.cfq.idles_for(), may(&rig, rq(1, 1008))), (None, MayQueue::May));
+    rig.turn(MS);
+    rig.cfq.idle_until = Some(rig.now + 8 * MS);
+    let kept_for = rig.cfq.active_process.expect("one was served");
+    assert_eq!(rig.cfq.idles_for(), Some(kept_for));
+    let (own, other) = (kept_for.0, 3 - kept_for.0);
+    assert_eq!(may(&rig, rq(own, 1008)), MayQueue::Must);
+    assert_eq!(may(&rig, background(own, 1008)), MayQueue::May, "it is not waited for");
+    assert_eq!(may(&rig, rq(other, 1008)), MayQueue::May);
+}
+
+#[test]
 fn a_group_that_has_nothing_more_keeps_no_rest_of_a_workload() {
     let mut rig = Rig::new();
     rig.insert(rq(1, 1000));
