@@ -29,7 +29,9 @@ fn behind(folder: &Folder, first: &str, words: &[&str]) -> Command {
     let mut shell = mortal("/bin/sh");
     shell.args(["-c", &format!("{first}; exec \"$0\" \"$@\"")]).arg(WEIR).arg("serve").args(words);
     shell.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
-    for name in ["WEIR_LOG", "WEIR_CONTROL", "LISTEN_FDS", "LISTEN_PID", "NOTIFY_SOCKET"] {
+    for name in
+        ["WEIR_LOG", "WEIR_CONTROL", "XDG_RUNTIME_DIR", "LISTEN_FDS", "LISTEN_PID", "NOTIFY_SOCKET"]
+    {
         shell.env_remove(name);
     }
     shell

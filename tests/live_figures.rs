@@ -217,8 +217,9 @@ fn a_client_that_a_cap_holds_back_has_that_time_in_its_percentiles() {
         client[..end].split_whitespace().last().and_then(|it| it.parse().ok()).expect("a number")
     };
     // Most of it, whatever else the machine does; without the cap it would be microseconds.
-    assert!(number("p50 ms") > 100.0 && number("p99 ms") >= number("p50 ms"), "{top}");
-    assert!(client.contains("cap 9") || client.contains("cap 100%"), "{top}");
+    assert!(number("p50 ms") > 20.0 && number("p99 ms") >= number("p50 ms"), "{top}");
+    let of_cap = client.split("cap ").nth(1).and_then(|rest| rest.split('%').next()?.parse().ok());
+    assert!(of_cap.is_some_and(|percent: f64| percent > 50.0), "{top}");
     assert!(client.contains("100/100%"), "{top}");
     // The partition stands behind its pool.
     let lines: Vec<&str> = top.lines().collect();

@@ -99,7 +99,9 @@ pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 pub fn weir(folder: &Folder) -> Command {
     let mut command = mortal(WEIR);
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
-    for name in ["WEIR_LOG", "WEIR_CONTROL", "LISTEN_FDS", "LISTEN_PID", "NOTIFY_SOCKET"] {
+    for name in
+        ["WEIR_LOG", "WEIR_CONTROL", "XDG_RUNTIME_DIR", "LISTEN_FDS", "LISTEN_PID", "NOTIFY_SOCKET"]
+    {
         command.env_remove(name);
     }
     // One that is killed cleans nothing up.

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_bio::{Nanos, SubmitterId};
+use weir_bio::{Flags, Nanos, SubmitterId};
 
 use crate::bell::{Bell, LaneBell, Port};
 use crate::driver::Waiter;
@@ -24,7 +24,7 @@ use crate::hard::{HardQueue, Source};
 use crate::lanes::{Lanes, NUDGE};
 use crate::order::arrivals::{Arrival, Arrivals, Picked};
 use crate::order::elevator::Elevator;
-use crate::request::{Counted, RequestClaim};
+use crate::request::{Counted, Request, RequestClaim};
 use crate::snapshot::Snapshot;
 use crate::stats::LaneGauges;
 use crate::wbt::TrackedEnds;
@@ -139,7 +139,9 @@ impl Sq {
             return Err(None);
         };
         let Queue { elevator, pools, .. } = &mut *queue;
-        if !pools.take(&claim.rq, now, || elevator.may_queue(&claim.rq)) {
+        // A part of an accepted bio goes ahead without a place where there is none.
+        let may_wait = claim.split == Request::WHOLE && !claim.rq.flags.has(Flags::NOWAIT);
+        if !pools.take(&claim.rq, may_wait, now, || elevator.may_queue(&claim.rq)) {
             drop(queue);
             let_go();
             return Err(Some(claim));

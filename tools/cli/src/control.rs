@@ -1,6 +1,8 @@
 //! The control socket of a running daemon, as commands reach it.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -52,20 +54,46 @@ fn places(of_user: Option<OsString>) -> Vec<PathBuf> {
     [Some(first), of_user, Some(PathBuf::from(OF_SYSTEM))].into_iter().flatten().collect()
 }
 
-/// Connects to the first of these that answers. One that is there and does not is passed over, as
-/// the file of a daemon that was killed stays.
+/// Connects to the first of these that is there. One that does not answer is not passed over: the
+/// daemon that is meant may have ended, and its disks' names may be those of another.
 fn first_of(places: &[PathBuf]) -> Result<ControlClient, Failure> {
     let mut tried: Vec<String> = Vec::new();
     for place in places {
+        check_owner(place)?;
         match ControlClient::connect(place) {
             Ok(client) => return Ok(client),
-            Err(error) => tried.push(reason(place, &error)),
+            Err(error) => {
+                tried.push(reason(place, &error));
+                if !is_absent(&error) {
+                    break;
+                }
+            }
         }
     }
     Err(Failure::Bad(format!(
         "no daemon at control socket {}; --control SOCK or $WEIR_CONTROL names another",
         tried.join(", nor at ")
     )))
+}
+
+/// Refuses the socket of another user, who could answer what they like: root's and this user's are
+/// taken unless one was named.
+fn check_owner(place: &Path) -> Result<(), Failure> {
+    let Ok(data) = std::fs::metadata(place) else { return Ok(()) };
+    let own = rustix::process::geteuid().as_raw();
+    if [0, own].contains(&data.uid()) {
+        return Ok(());
+    }
+    Err(Failure::Bad(format!(
+        "control socket {} belongs to user {}, and is trusted only if to user {own} or root; \
+         --control SOCK or $WEIR_CONTROL names it",
+        place.display(),
+        data.uid()
+    )))
+}
+
+fn is_absent(error: &ClientError) -> bool {
+    matches!(error, ClientError::Lost { source, .. } if source.kind() == ErrorKind::NotFound)
 }
 
 /// A place and why it has no daemon.
@@ -100,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_answers_is_taken_and_an_error_lists_where_it_looked() {
+    fn the_first_that_is_there_is_taken_and_an_error_lists_where_it_looked() {
         let folder = std::env::temp_dir().join(format!("weir-places-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let [none, dead, live] = ["none", "dead", "live"].map(|name| folder.join(name));
@@ -117,7 +145,17 @@ mod tests {
         );
         assert_eq!(why, wanted);
         let listener = UnixListener::bind(&live).expect("a socket");
-        assert!(first_of(&[none, dead, live]).is_ok());
+        assert!(first_of(&[none.clone(), live.clone()]).is_ok());
+        // The daemon of the first place has ended: that of the next has other disks.
+        let Err(Failure::Bad(why)) = first_of(&[dead, live.clone()]) else {
+            panic!("the wrong daemon was taken")
+        };
+        assert!(why.contains("dead: Connection refused"), "{why}");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&live, Some(65534), None).expect("root may");
+            let Err(Failure::Bad(why)) = first_of(&[none, live]) else { panic!("it is another's") };
+            assert!(why.contains("belongs to user 65534"), "{why}");
+        }
         drop(listener);
         std::fs::remove_dir_all(&folder).expect("a folder");
     }

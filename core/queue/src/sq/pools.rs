@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use weir_bio::{Flags, GroupId, Nanos, Rq, SubmitterId};
+use weir_bio::{GroupId, Nanos, Rq, SubmitterId};
 use weir_sched::MayQueue;
 
 use crate::group::GROUPS_MAX;
@@ -25,6 +25,8 @@ pub(super) struct Pools {
     batches: Vec<Batch>,
     nr_requests: u16,
     given: u32,
+    /// Places in all lines.
+    waiting: u32,
 }
 
 /// The requests of one direction and group.
@@ -57,14 +59,17 @@ impl Pool {
         self.waits.get(submitter).copied().unwrap_or_default()
     }
 
-    fn wait(&mut self, submitter: u16) {
+    /// Puts a submitter in the line; whether it was not there.
+    fn wait(&mut self, submitter: u16) -> bool {
         let index = usize::from(submitter);
         if self.waits.len() <= index {
             self.waits.resize(index + 1, false);
         }
-        if !std::mem::replace(&mut self.waits[index], true) {
+        let is_new = !std::mem::replace(&mut self.waits[index], true);
+        if is_new {
             self.waiting.push_back(submitter);
         }
+        is_new
     }
 
     fn stop_waiting(&mut self, submitter: u16) {
@@ -81,7 +86,7 @@ impl Pool {
 
 impl Pools {
     pub(super) fn new(nr_requests: u16) -> Pools {
-        Pools { groups: Vec::new(), batches: Vec::new(), nr_requests, given: 0 }
+        Pools { groups: Vec::new(), batches: Vec::new(), nr_requests, given: 0, waiting: 0 }
     }
 
     /// Whether no request is given.
@@ -94,10 +99,12 @@ impl Pools {
         self.nr_requests = nr_requests;
     }
 
-    /// Gives a request to the submitter of this one, or notes that it waits.
+    /// Gives a request to the submitter of this one, or notes that it waits, if it `may_wait`: one
+    /// that may not takes no turn, and none has to come before it.
     pub(super) fn take(
         &mut self,
         rq: &Rq,
+        may_wait: bool,
         now: Nanos,
         may_queue: impl FnOnce() -> MayQueue,
     ) -> bool {
@@ -110,13 +117,14 @@ impl Pools {
         let pool = pool(&mut self.groups, rq.group, rq.is_sync());
         let batch = &mut self.batches[index];
         let fills = pool.given + 1 >= most;
-        let may = if fills || pool.is_waiting(index) { may_queue() } else { MayQueue::May };
+        let waits = may_wait && pool.is_waiting(index);
+        let may = if fills || waits { may_queue() } else { MayQueue::May };
         let has = match may {
             MayQueue::No => false,
             _ if pool.given >= most + most / 2 => false,
             MayQueue::Must => true,
             // Those before it would wait for ever behind one that comes back at once.
-            MayQueue::May if pool.is_waiting(index) => false,
+            MayQueue::May if waits => false,
             MayQueue::May if !fills => true,
             MayQueue::May if !pool.full => {
                 *batch = Batch { left: BATCH, until: now };
@@ -125,8 +133,8 @@ impl Pools {
             MayQueue::May => batch.goes_on(now),
         };
         if !has {
-            if !rq.flags.has(Flags::NOWAIT) {
-                pool.wait(submitter);
+            if may_wait && pool.wait(submitter) {
+                self.waiting += 1;
             }
             return false;
         }
@@ -154,6 +162,7 @@ impl Pools {
         // No other request will come back that would wake the next.
         let all = pool.given == 0;
         while let Some(submitter) = pool.wake_one() {
+            self.waiting -= 1;
             self.batches[usize::from(submitter)].left = BATCH;
             wake(submitter);
             if !all {
@@ -164,10 +173,17 @@ impl Pools {
 
     /// The device is kept idle for this submitter: if it waits for a sync request, it is its turn.
     pub(super) fn hurry(&mut self, submitter: SubmitterId, wake: impl FnOnce(u16)) {
+        if self.waiting == 0 {
+            return;
+        }
         let (number, index) = (submitter.0, usize::from(submitter.0));
+        let most = self.nr_requests + self.nr_requests / 2;
         let mut waits = false;
-        for [_, pool] in self.groups.iter_mut().filter(|[_, pool]| pool.is_waiting(index)) {
+        // Where there is none for it either way, it keeps its place.
+        let can = |pool: &Pool| pool.is_waiting(index) && pool.given < most;
+        for [_, pool] in self.groups.iter_mut().filter(|[_, pool]| can(pool)) {
             pool.stop_waiting(number);
+            self.waiting -= 1;
             waits = true;
         }
         if waits {
@@ -183,6 +199,7 @@ impl Pools {
         }
         for pool in self.groups.iter_mut().flatten().filter(|pool| pool.is_waiting(submitter)) {
             pool.stop_waiting(submitter as u16);
+            self.waiting -= 1;
         }
     }
 }

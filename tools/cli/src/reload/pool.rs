@@ -103,7 +103,7 @@ impl Reload {
         applied: &mut Applied,
     ) -> Result<String, String> {
         let name = &disk.name;
-        check_gone(config, (disk, target), applied)?;
+        check_served((disk, target), &applied.there, &applied.targets)?;
         let opened = weir::open_in_pool(pool, name, target).map_err(|error| {
             let what = error.to_string();
             String::from(what.strip_prefix(&format!("{name}: ")).unwrap_or(&what))
@@ -145,23 +145,49 @@ impl Reload {
     }
 }
 
-/// Refuses a new disk of which a disk has the bytes that the configuration names no longer, and
-/// that is still served.
-fn check_gone(
-    config: &Config,
+/// Refuses a new disk whose bytes a served disk has: one that the configuration names no longer, or
+/// with another target, which is served with the old one until the next start.
+fn check_served(
     (disk, target): (&config::Disk, &Target),
-    applied: &Applied,
+    there: &[config::Disk],
+    targets: &BTreeMap<String, Target>,
 ) -> Result<(), String> {
     let devices = Path::new(BLOCK_DEVICES);
     let own = Places::of(target, devices);
-    let is_gone = |known: &&config::Disk| config.disk.iter().all(|now| now.name != known.name);
-    let mut gone = applied.there.iter().filter(is_gone);
-    match gone.find(|known| Places::of(&applied.targets[&known.name], devices).overlap(&own)) {
+    let has_it = |known: &&config::Disk| {
+        targets.get(&known.name).is_some_and(|of| Places::of(of, devices).overlap(&own))
+    };
+    match there.iter().find(has_it) {
         None => Ok(()),
         Some(known) => Err(format!(
             "target={:?} is that of disk {:?}, which is served until the next start",
             disk.target(),
             known.name
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_disk_is_refused_whose_bytes_a_served_one_has_whatever_its_target_is_now() {
+        let parse = |text: &str| Config::parse(text, &["nbd"]).expect("a configuration");
+        let then = parse("[[disk]]\nname = \"a\"\ntarget = \"nbd://h:20001/x\"\n");
+        let target = |text: &str| Target::parse(text).expect("a target");
+        let targets = BTreeMap::from([(String::from("a"), target("nbd://h:20001/x"))]);
+        // By now `a` is stated with another target.
+        let now = parse(
+            "[[pool]]\nname = \"p\"\n[[disk]]\nname = \"a\"\ntarget = \"nbd://h:20001/y\"\n\
+             [[disk]]\nname = \"b\"\npool = \"p\"\ntarget = \"nbd://h:20001/x\"\n",
+        );
+        let check = |text: &str| check_served((&now.disk[1], &target(text)), &then.disk, &targets);
+        let why = check("nbd://h:20001/x").expect_err("it is served");
+        assert!(
+            why.ends_with("is that of disk \"a\", which is served until the next start"),
+            "{why}"
+        );
+        assert_eq!(check("nbd://h:20001/z"), Ok(()));
     }
 }

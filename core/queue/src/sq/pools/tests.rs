@@ -19,7 +19,7 @@ fn write(submitter: u16) -> Rq {
 }
 
 fn take(pools: &mut Pools, rq: &Rq, ms: u64) -> bool {
-    pools.take(rq, Nanos(ms * MS), || MayQueue::May)
+    pools.take(rq, true, Nanos(ms * MS), || MayQueue::May)
 }
 
 /// How many this one gets one after the other.
@@ -70,12 +70,17 @@ fn those_that_wait_are_woken_one_by_one_in_order_and_each_gets_a_batch_whenever_
 }
 
 #[test]
-fn one_that_may_not_wait_does_not_and_takes_nobody_s_turn() {
+fn one_that_may_not_wait_takes_nobody_s_turn_and_has_a_free_request_at_once() {
     let mut pools = Pools::new(128);
     (0..159).for_each(|_| assert!(take(&mut pools, &rq(0), 0)));
-    let hasty = Rq { flags: Flags::NOWAIT, ..rq(1) };
-    assert!(!take(&mut pools, &hasty, 0) && !take(&mut pools, &rq(2), 0));
-    assert_eq!(give(&mut pools, &rq(0), 159), [2]);
+    let hasty =
+        |pools: &mut Pools, one: u16| pools.take(&rq(one), false, Nanos(0), || MayQueue::May);
+    assert!(!hasty(&mut pools, 1) && !take(&mut pools, &rq(2), 0) && !take(&mut pools, &rq(3), 0));
+    assert_eq!((give(&mut pools, &rq(0), 32), pools.waiting), (vec![2], 1));
+    assert!(!take(&mut pools, &rq(3), 0), "the others of its submitter wait on");
+    assert!(hasty(&mut pools, 3));
+    assert_eq!((give(&mut pools, &rq(0), 128), pools.waiting), (vec![3], 0));
+    assert!(pools.is_unused());
 }
 
 #[test]
@@ -96,7 +101,7 @@ fn when_the_last_request_comes_back_all_that_wait_are_woken() {
 fn a_scheduler_may_let_one_in_where_the_pool_is_full_and_keep_one_out() {
     let mut pools = Pools::new(NR);
     (0..NR).for_each(|_| assert!(take(&mut pools, &rq(0), 0)));
-    let says = |pools: &mut Pools, one: u16, word| pools.take(&rq(one), Nanos(0), || word);
+    let says = |pools: &mut Pools, one: u16, word| pools.take(&rq(one), true, Nanos(0), || word);
     assert!(!says(&mut pools, 1, MayQueue::May));
     assert!(!says(&mut pools, 0, MayQueue::No), "although it is a batcher");
     (0..NR / 2).for_each(|_| assert!(says(&mut pools, 1, MayQueue::Must)));
@@ -115,6 +120,10 @@ fn one_for_which_the_device_is_kept_idle_has_its_turn_at_once_if_it_waits() {
     assert_eq!(woken, [2], "once, and not who waits for nothing");
     assert_eq!(takes(&mut pools, &rq(2), 0), u16::from(BATCH));
     assert!(!take(&mut pools, &rq(1), 0), "the other still waits");
+    // 191 of 192 are given; beyond them nothing is to be had, and 1 keeps its place.
+    assert!(pools.take(&rq(0), true, Nanos(0), || MayQueue::Must));
+    pools.hurry(SubmitterId(1), |_| panic!("there is none for it"));
+    assert_eq!(give(&mut pools, &rq(0), 65), [1]);
 }
 
 #[test]
@@ -139,7 +148,8 @@ fn shares(submitters: u16, depth: u16, seed: u64) -> Vec<u32> {
     for step in 0..60_000_u64 {
         while let Some(one) = awake.pop_front() {
             let index = usize::from(one);
-            while has[index] < depth && pools.take(&rq(one), Nanos(step * 20_000), || MayQueue::May)
+            while has[index] < depth
+                && pools.take(&rq(one), true, Nanos(step * 20_000), || MayQueue::May)
             {
                 has[index] += 1;
                 under_way.push(one);
