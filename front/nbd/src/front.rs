@@ -3,17 +3,19 @@
 mod addresses;
 mod secure;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weir_access::{Address, TlsRule};
+use weir_access::{Address, Inherited, TlsRule};
 use weir_bio::Limits;
 use weir_control::Clients;
 use weir_front::{Front, FrontKind, Grounds, Plan, Reloaded, Restated, Users};
 use weir_queue::Device;
 
+use self::addresses::Sockets;
 use crate::export::Export;
 use crate::plan::{Nbd, OPTIONS};
 use crate::server::{NAME, Server};
@@ -50,6 +52,8 @@ struct NbdFront {
     default_folder: fn() -> Result<&'static Path, String>,
     /// Those that are open, with the ports that the system chose.
     addresses: Mutex<Vec<(Address, TlsRule)>>,
+    /// Sockets of the daemon before.
+    inherited: Mutex<Vec<Inherited>>,
 }
 
 impl NbdFront {
@@ -63,7 +67,8 @@ impl NbdFront {
         let server = Server::with_groups(host, served, plan.settings(), Arc::clone(groups));
         let server = Arc::new(server.map_err(|error| error.to_string())?);
         let exports = Mutex::new(grounds.exports.to_vec());
-        Ok(NbdFront { plan, server, exports, default_folder, addresses: Mutex::default() })
+        let (addresses, inherited) = (Mutex::default(), Mutex::default());
+        Ok(NbdFront { plan, server, exports, default_folder, addresses, inherited })
     }
 
     fn exports(&self) -> MutexGuard<'_, Vec<weir_front::Export>> {
@@ -100,11 +105,25 @@ impl Front for NbdFront {
     fn open(&self, passed: Vec<OwnedFd>) -> Result<(), String> {
         let exports = self.exports();
         let exports: Vec<_> = exports.iter().map(|export| &export.stated).collect();
-        let opened = addresses::open(&self.server, &self.plan, &exports, passed, || {
+        let mut inherited = self.inherited.lock().unwrap_or_else(PoisonError::into_inner);
+        let sockets = Sockets { passed, inherited: std::mem::take(&mut *inherited) };
+        let opened = addresses::open(&self.server, &self.plan, &exports, sockets, || {
             Ok((self.default_folder)()?.join("nbd.sock"))
         })?;
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner).extend(opened);
         Ok(())
+    }
+
+    fn sockets(&self) -> io::Result<Vec<Inherited>> {
+        self.server.sockets()
+    }
+
+    fn inherit(&self, sockets: Vec<Inherited>) {
+        self.inherited.lock().unwrap_or_else(PoisonError::into_inner).extend(sockets);
+    }
+
+    fn keep_sockets(&self) {
+        self.server.keep_files();
     }
 
     fn reload(&self, now: &Restated<'_>) -> Reloaded {

@@ -1,10 +1,11 @@
 //! The server: exports, addresses and the connections on all reactors.
 
 use std::fmt;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_access::{Address, Allow, Listen, Peer, SocketFile};
+use weir_access::{Address, Allow, Inherited, Listen, Peer, SocketFile};
 use weir_bio::GroupId;
 use weir_control::{Classing, Client, Clients, Failure, Memory};
 use weir_live::{Clock, Handle, Host};
@@ -14,7 +15,7 @@ use weir_queue::{ClientTimes, Groups};
 use crate::channel::Security;
 use crate::export::{Export, Served};
 use crate::gate::{Gate, Scope, Visitor};
-use crate::listen::{ListenError, bind};
+use crate::listen::{Held, ListenError, bind};
 use crate::service::NbdService;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -61,7 +62,7 @@ pub struct Server {
     shared: Arc<Shared>,
     /// By reactor.
     handles: Vec<Handle<NbdService>>,
-    paths: Mutex<Vec<SocketFile>>,
+    held: Mutex<Vec<Held>>,
 }
 
 impl Server {
@@ -108,7 +109,7 @@ impl Server {
         shared.admission.on_errand(move |reactor, errand| {
             told[reactor].post(move |service: &mut NbdService, turn| service.run(turn, errand));
         });
-        Ok(Server { shared, handles, paths: Mutex::default() })
+        Ok(Server { shared, handles, held: Mutex::default() })
     }
 
     /// Listens on an address and returns it with the port the system chose, if it was to.
@@ -131,15 +132,50 @@ impl Server {
         security: Security,
     ) -> Result<Address, ListenError> {
         let bound = bind(listen)?;
-        self.paths.lock().expect("the paths' lock").extend(bound.path);
-        self.listen_on(bound.fd, listen, scope, security);
+        let fd = Arc::new(bound.fd);
+        self.held().push(Held::new(&fd, &listen.address, bound.path));
+        self.watch(fd, listen, scope, security);
         Ok(bound.address)
+    }
+
+    /// Listens on a socket of the daemon before, whose `file` it is.
+    pub(crate) fn listen_on_inherited(
+        &self,
+        fd: OwnedFd,
+        file: Option<SocketFile>,
+        listen: &Listen,
+        scope: Scope,
+        security: Security,
+    ) {
+        let fd = Arc::new(fd);
+        self.held().push(Held::new(&fd, &listen.address, file));
+        self.watch(fd, listen, scope, security);
+    }
+
+    /// The sockets that are listened on, for another daemon.
+    pub(crate) fn sockets(&self) -> io::Result<Vec<Inherited>> {
+        self.held().iter().map(Held::inherited).collect()
+    }
+
+    /// Has a stop leave the files of the sockets.
+    pub(crate) fn keep_files(&self) {
+        self.held().drain(..).for_each(Held::keep);
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Listens on a socket that is bound and listening already, as a service supervisor passes
     /// them; of `listen` the address by which exports name it and the list of clients count. It is
     /// made non-blocking.
     pub fn listen_on(&self, fd: OwnedFd, listen: &Listen, scope: Scope, security: Security) {
+        let fd = Arc::new(fd);
+        self.held().push(Held::passed(&fd, &listen.address));
+        self.watch(fd, listen, scope, security);
+    }
+
+    fn watch(&self, fd: Arc<OwnedFd>, listen: &Listen, scope: Scope, security: Security) {
         if let Err(error) = rustix::io::ioctl_fionbio(&fd, true) {
             tracing::error!(%error, "a listening socket cannot be made non-blocking");
         }
@@ -215,7 +251,7 @@ impl Server {
     /// many that were.
     pub fn stop(&self, limit_ns: u64) -> usize {
         let until = Clock.now() + limit_ns;
-        self.paths.lock().expect("the paths' lock").clear();
+        self.held().clear();
         self.shared.admission.close();
         for handle in &self.handles {
             handle.post(|service: &mut NbdService, turn| service.shut_down(turn));

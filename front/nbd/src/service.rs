@@ -54,7 +54,7 @@ struct Name {
 
 /// A socket that is listened on.
 struct Listener {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     gate: Arc<Gate>,
     /// No longer asked, because the system had no descriptor left.
     paused: bool,
@@ -109,7 +109,7 @@ impl NbdService {
     }
 
     /// Listens on a socket that is bound and listening.
-    pub(crate) fn listen(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, gate: Arc<Gate>) {
+    pub(crate) fn listen(&mut self, turn: &mut Turn<'_>, fd: Arc<OwnedFd>, gate: Arc<Gate>) {
         if self.stopping {
             return;
         }

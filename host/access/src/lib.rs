@@ -4,6 +4,7 @@
 //! - [`listen_unix`] and [`listen_tcp`]: sockets that are at no time more open than they were asked
 //!   to be, and that two daemons never take from each other;
 //! - [`Peer`] and [`Allow`]: the client at the other end, and the lists it has to stand in;
+//! - [`Inherited`] and [`send_descriptors`]: sockets on their way to another process;
 //! - [`folder`]: folders that no other user can change; [`save`]: files written without following a
 //!   link.
 //!
@@ -15,11 +16,13 @@ mod accounts;
 mod allow;
 pub mod folder;
 mod listen;
+mod pass;
 mod peer;
 pub mod save;
 mod socket;
 
 pub use allow::Allow;
 pub use listen::{Address, Listen, SOCKET_PATH_MAX, Tls, TlsRule};
+pub use pass::{Inherited, receive_descriptors, send_descriptors};
 pub use peer::Peer;
 pub use socket::{Rights, SocketFile, listen_tcp, listen_unix};

@@ -8,7 +8,7 @@
 //! are made under a lock on the folder, so that of two daemons that start at once the second one
 //! finds the first one listening.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -54,9 +54,33 @@ pub struct SocketFile {
     path: PathBuf,
     /// Keeps the file's number from being given to another as long as it is compared.
     file: File,
+    /// It is not removed.
+    stays: bool,
 }
 
 impl SocketFile {
+    /// The file of a socket that another process made and passed on, with these rights from now on.
+    ///
+    /// # Errors
+    /// The system's; `NotFound` where there is none any more, `AddrInUse` where another file is.
+    pub fn inherit(path: &Path, rights: Rights) -> io::Result<SocketFile> {
+        let _lock = lock(path)?;
+        let file = open_path(path)?;
+        let data = file.metadata()?;
+        if !data.file_type().is_socket() {
+            return Err(taken());
+        }
+        let differs = |wanted: Option<u32>, is: u32| wanted.filter(|wanted| *wanted != is);
+        let (owner, group) = (differs(rights.owner, data.uid()), differs(rights.group, data.gid()));
+        give(&file, &data, Rights { owner, group, ..rights })?;
+        Ok(SocketFile { path: path.into(), file, stays: false })
+    }
+
+    /// Leaves the file where it is: the socket goes on in another process.
+    pub fn keep(mut self) {
+        self.stays = true;
+    }
+
     fn is_there(&self) -> io::Result<bool> {
         let (there, ours) = (fs::symlink_metadata(&self.path)?, self.file.metadata()?);
         Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino()))
@@ -65,6 +89,9 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
         // Without the lock another daemon could put its own here between the look and the removal.
         let Ok(_lock) = lock(&self.path) else { return };
         if self.is_there().unwrap_or(false) {
@@ -99,7 +126,7 @@ pub fn listen_unix(path: &Path, rights: Rights) -> io::Result<(OwnedFd, SocketFi
         Ok(file)
     });
     match ready {
-        Ok(file) => Ok((socket, SocketFile { path: path.into(), file })),
+        Ok(file) => Ok((socket, SocketFile { path: path.into(), file, stays: false })),
         Err(error) => {
             // It was made a moment ago, under the lock, unless that is what is wrong.
             if error.kind() != io::ErrorKind::AddrInUse {
@@ -117,24 +144,38 @@ fn stream(further: SocketFlags) -> io::Result<OwnedFd> {
 
 /// Gives a new socket's file its owner, group and mode. No client can connect yet.
 fn settle(path: &Path, rights: Rights) -> io::Result<File> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW;
-    // With O_PATH the way of opening does not count.
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    let file = open_path(path)?;
     let data = file.metadata()?;
     if !data.file_type().is_socket() || data.uid() != geteuid().as_raw() {
-        let why = "another file has taken the socket's place";
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+        return Err(taken());
     }
+    give(&file, &data, rights)?;
+    Ok(file)
+}
+
+/// Opens a file without reading it, and without following a link.
+fn open_path(path: &Path) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    // With O_PATH the way of opening does not count.
+    OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)
+}
+
+fn taken() -> io::Error {
+    io::Error::new(io::ErrorKind::AddrInUse, "another file has taken the socket's place")
+}
+
+/// Gives a file these rights, whose owner and group are to be changed if they are stated.
+fn give(file: &File, data: &Metadata, rights: Rights) -> io::Result<()> {
     if rights.owner.is_some() || rights.group.is_some() {
         let (owner, group) = (rights.owner.map(Uid::from_raw), rights.group.map(Gid::from_raw));
-        rustix::fs::chownat(&file, "", owner, group, AtFlags::EMPTY_PATH)?;
+        rustix::fs::chownat(file, "", owner, group, AtFlags::EMPTY_PATH)?;
     }
     if data.mode() & 0o777 != rights.mode {
         // Descriptors of paths alone have no fchmod(2); this is the way that open(2) names.
         let through = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
         fs::set_permissions(through, fs::Permissions::from_mode(rights.mode))?;
     }
-    Ok(file)
+    Ok(())
 }
 
 /// Locks the folder of a path against other daemons, as long as the value lives.
@@ -266,6 +307,27 @@ mod tests {
         let error = listen_unix(&path, Rights::default()).expect_err("no socket at all");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(path.exists());
+    }
+
+    #[test]
+    fn a_socket_that_goes_on_in_another_process_keeps_its_file() {
+        let folder = Folder::new("passed");
+        let path = folder.0.join("nbd.sock");
+        let (socket, file) = listen_unix(&path, Rights::default()).expect("a free path");
+        file.keep();
+        UnixStream::connect(&path).expect("it is still there");
+        let wider = Rights { mode: 0o660, ..Rights::default() };
+        let file = SocketFile::inherit(&path, wider).expect("it is there");
+        let mode = fs::metadata(&path).expect("a file").mode() & 0o777;
+        assert_eq!(mode, 0o660);
+        drop(socket);
+        drop(file);
+        assert!(!path.exists(), "the one that inherits it removes it");
+        let error = SocketFile::inherit(&path, wider).expect_err("it is gone");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        fs::write(&path, "").expect("a file");
+        let error = SocketFile::inherit(&path, wider).expect_err("no socket");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]

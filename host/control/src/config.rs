@@ -330,6 +330,20 @@ impl Config {
         Config::of(source, fronts)
     }
 
+    /// Parses and checks what a file had in it when it was [read](Config::read).
+    ///
+    /// # Errors
+    /// The file's name, and the line and reason.
+    pub fn of_text(path: &Path, text: String, fronts: &[&str]) -> Result<Config, ConfigError> {
+        Config::of(Source { path: Some(path.into()), text }, fronts)
+    }
+
+    /// The text it was read from; empty if there was none.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.source.text
+    }
+
     /// Parses and checks the text of a file, in which these fronts may have sections.
     ///
     /// # Errors

@@ -27,4 +27,5 @@ pub use disk::{ControlCalls, Disk, LiveDisk};
 pub use errno::{Errno, Failure};
 pub use rules::Rules;
 pub use socket::{CLIENTS_MAX, ClientError, ControlClient, END as RECORDING_END, Server, wire};
-pub use tree::{Node, Parameters, Tree};
+pub use tree::{Applicant, Node, Parameters, Tree};
+pub use weir_access::Inherited;

@@ -12,6 +12,8 @@ mod folder;
 mod groups;
 mod queue;
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -89,6 +91,19 @@ impl Default for Parameters {
 /// Reads a daemon's rules and configuration again, and reports the outcome.
 type Reload = Box<dyn Fn(&Tree) -> Result<String, Failure> + Send + Sync>;
 
+/// A daemon that wants to take the place of this one.
+pub struct Applicant {
+    /// What it says of itself.
+    pub says: Vec<u8>,
+    /// The connection to it, which is the hook's from now on.
+    pub stream: UnixStream,
+    /// The socket that the control clients come in by.
+    pub control: OwnedFd,
+}
+
+/// Talks with a daemon that wants to take the place of this one; a refusal is its answer.
+type Replace = Box<dyn Fn(Applicant) -> Result<(), Failure> + Send + Sync>;
+
 /// The tree of a daemon.
 #[derive(Default)]
 pub struct Tree {
@@ -101,6 +116,7 @@ pub struct Tree {
     pub(crate) groups: OnceLock<Arc<Groups>>,
     fronts: RwLock<Vec<Arc<dyn Clients>>>,
     reload: OnceLock<Reload>,
+    replace: OnceLock<Replace>,
 }
 
 impl Tree {
@@ -240,6 +256,25 @@ impl Tree {
         match self.reload.get() {
             Some(reload) => reload(self),
             None => Err(Failure::new(Errno::Access, "there is no configuration to read again")),
+        }
+    }
+
+    /// Sets the action of [`replace`](Tree::replace); only the first that is given counts.
+    pub fn on_replace(
+        &self,
+        replace: impl Fn(Applicant) -> Result<(), Failure> + Send + Sync + 'static,
+    ) {
+        let _ = self.replace.set(Box::new(replace));
+    }
+
+    /// Talks with another daemon about taking the place of this one, until that is settled.
+    ///
+    /// # Errors
+    /// The reason why it may not.
+    pub fn replace(&self, applicant: Applicant) -> Result<(), Failure> {
+        match self.replace.get() {
+            Some(replace) => replace(applicant),
+            None => Err(Failure::new(Errno::Access, "this daemon cannot be replaced")),
         }
     }
 

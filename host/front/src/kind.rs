@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use weir_bio::GroupId;
 use weir_control::config::{self, Config};
-use weir_control::{Clients, ConfigError, Tree};
+use weir_control::{Clients, ConfigError, Inherited, Tree};
 use weir_live::Host;
 use weir_queue::{Device, Groups};
 
@@ -174,6 +175,24 @@ pub trait Front: Send + Sync {
     /// # Errors
     /// The address or folder that cannot be had, and why.
     fn open(&self, passed: Vec<OwnedFd>) -> Result<(), String>;
+
+    /// The sockets it listens on, for a daemon that takes the place of this one: each as a
+    /// duplicate. None but for a front with addresses.
+    ///
+    /// # Errors
+    /// The system's: no descriptor is left.
+    fn sockets(&self) -> io::Result<Vec<Inherited>> {
+        Ok(Vec::new())
+    }
+
+    /// Takes over sockets of the daemon in whose place this one comes, before
+    /// [`open`](Front::open), which uses them for the addresses that they stand at.
+    fn inherit(&self, sockets: Vec<Inherited>) {
+        drop(sockets);
+    }
+
+    /// Has [`stop`](Front::stop) leave the files of its sockets, which go on in another process.
+    fn keep_sockets(&self) {}
 
     /// Applies what the configuration states now, as far as that may change while it runs; what is
     /// stated no longer goes back to its default. A second reload of the same changes nothing.

@@ -12,6 +12,7 @@ mod control;
 mod data_folder;
 mod descriptors;
 mod fronts;
+mod handover;
 mod iostat;
 mod iscsi;
 mod log;

@@ -1,6 +1,7 @@
 //! The way to a daemon's tree: the control socket.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,12 +18,18 @@ impl Reach {
     /// Opens the control socket at `named`, or at `default`.
     ///
     /// A socket that was named and cannot be had is an error. Without its default socket the daemon
-    /// serves all the same, and says so.
+    /// serves all the same, and says so. `before` is that of the daemon whose place this one takes.
     pub(crate) fn open(
         tree: &Arc<Tree>,
         named: Option<PathBuf>,
         default: Option<&str>,
+        before: Option<OwnedFd>,
     ) -> Result<Reach, Failure> {
+        let place = named.as_deref().or(default.map(Path::new));
+        if let (Some(socket), Some(path)) = (before, place) {
+            let server = Server::inherit(socket, path, Arc::clone(tree));
+            return Ok(Reach(Some(server.map_err(|error| refused(path, &error))?)));
+        }
         Ok(Reach(match (named, default) {
             (Some(path), _) => {
                 check_socket_path(&format!("control socket {:?}", path.display()), &path)?;
@@ -31,6 +38,13 @@ impl Reach {
             (None, Some(path)) => open_default(Path::new(path), tree),
             (None, None) => None,
         }))
+    }
+
+    /// Closes it and leaves its file: the socket goes on in another process.
+    pub(crate) fn leave(self) {
+        if let Some(server) = self.0 {
+            server.leave();
+        }
     }
 
     /// Says where it is.

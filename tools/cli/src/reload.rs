@@ -104,6 +104,24 @@ pub(crate) struct Parts {
     pub(crate) reactors: usize,
     /// A disk as the tree has it.
     pub(crate) shown: fn(&Device) -> LiveDisk,
+    /// Kept up to date by each reload.
+    pub(crate) latest: Arc<Mutex<Latest>>,
+}
+
+/// The configuration as it was read last, and the disks that are served.
+#[derive(Default)]
+pub(crate) struct Latest {
+    /// Of the file, if there is one.
+    pub(crate) text: String,
+    /// As they were stated when they were opened.
+    pub(crate) disks: Vec<config::Disk>,
+}
+
+impl Latest {
+    /// That of a start.
+    pub(crate) fn of(config: &Config) -> Latest {
+        Latest { text: String::from(config.text()), disks: config.disk.clone() }
+    }
 }
 
 impl Reload {
@@ -171,6 +189,8 @@ impl Reload {
         let wanted = config.groups().map_err(|e| e.to_string())?;
         let mut lines = remarks(&rules);
         self.follow_pools(tree, config, &now, &mut applied, &mut lines);
+        *self.parts.latest.lock().unwrap_or_else(PoisonError::into_inner) =
+            Latest { text: String::from(config.text()), disks: applied.there.clone() };
         self.reload_fronts(&stated, &mut lines);
         self.compare(&stated, &applied.there, &mut lines);
         self.set_groups(config, &wanted, &mut lines);
@@ -608,6 +628,7 @@ mod tests {
             served: Arc::new(Served::new(Vec::new(), Vec::new())),
             reactors: 1,
             shown: |_| unreachable!("there is no disk"),
+            latest: Arc::default(),
         };
         Reload::new(source, stated("", 0), parts).attach(&tree);
         tree.reload().unwrap_or_else(|failure| panic!("{failure:?}"))

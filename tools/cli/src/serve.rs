@@ -1,5 +1,6 @@
 //! `weir serve`: the daemon.
 
+mod begin;
 mod bounds;
 mod changes;
 mod disks;
@@ -10,10 +11,10 @@ mod weights;
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -25,6 +26,7 @@ use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front::{Export, Front, Grounds, Plan};
 use weir_queue::{Error, LiveRecording, Settings};
 
+use begin::Beginning;
 use bounds::Bounds;
 use hangup::HangUp;
 use pressure::Pressure;
@@ -35,10 +37,11 @@ use crate::control::{Control, DEFAULT_CONTROL};
 use crate::data_folder::{DEFAULT_DIR, default_folder};
 use crate::descriptors;
 use crate::fronts;
+use crate::handover::{Handed, Place, REPLACED, Sockets, Takeover, Waiting, step_aside};
 use crate::log;
 use crate::order;
 use crate::reach::Reach;
-use crate::reload::{self, Parts, Reload, Source, Stated};
+use crate::reload::{self, Latest, Parts, Reload, Source, Stated};
 use crate::served::Served;
 use crate::values::{time, whole};
 
@@ -94,6 +97,11 @@ pub(crate) struct Serve {
     /// Serve one connection on standard input and output, and no other.
     #[arg(long)]
     stdio: bool,
+    /// Take the place of the daemon at the control socket: it passes its listening sockets on,
+    /// answers its clients, closes its disks and ends when this one serves. If this one cannot
+    /// serve, it goes on. Without a daemon there, this one just starts.
+    #[arg(long, conflicts_with = "stdio")]
+    replace: bool,
     /// Reactor threads; one for each CPU if not given.
     #[arg(long, value_parser = whole::<u16>(1..=64))]
     reactors: Option<u16>,
@@ -131,10 +139,11 @@ impl Serve {
         log::start(self.quiet).map_err(|e| format!("the log has no thread: {e}"))?;
         let signals = Signals::install()?;
         let hangup = HangUp::install().map_err(|e| format!("signals: {e}"))?;
-        let stated = self.stated()?;
-        let rules = Reload::read_rules(&self.rules)?;
-        let metrics = stated.config.metrics.clone();
+        let Some(begin) = Beginning::of(self, &signals)? else { return Ok(()) };
+        let Beginning { stated, rules, sockets, before } = begin;
         let daemon = self.start(&stated)?;
+        let latest = Arc::new(Mutex::new(Latest::of(&stated.config)));
+        let place = self.place(&latest, &daemon);
         let config = stated.config.clone();
         let parts = Parts {
             fronts: daemon.fronts.clone(),
@@ -142,6 +151,7 @@ impl Serve {
             served: Arc::clone(&daemon.served),
             reactors: daemon.host.reactors(),
             shown: live,
+            latest: Arc::clone(&latest),
         };
         let reload = Reload::new(self.source(), stated, parts);
         reload.start(&rules, &daemon.tree)?;
@@ -152,15 +162,10 @@ impl Serve {
         let tree = Arc::clone(&daemon.tree);
         hangup.reload(tree).map_err(|e| format!("a thread for SIGHUP: {e}"))?;
         changes::follow(&daemon.served).map_err(|e| format!("a thread for changes: {e}"))?;
-        // No client is served before everything else is there: from then on a stop has to be
-        // orderly.
-        let metrics = fronts::open_metrics(&metrics, &daemon.tree)?;
-        let reach = self.open_tree(&daemon)?;
-        if let Err(failure) = self.open_fronts(&daemon) {
-            drop((reach, metrics));
-            daemon.stop(self.stop_timeout)?;
-            return Err(failure);
-        }
+        let bell = signals.end().map_err(|e| format!("signals: {e}"))?;
+        let waiting = place.offer(&daemon.tree, bell);
+        let metrics = fronts::open_metrics(&config.metrics, &daemon.tree)?;
+        let reach = self.open(&daemon, sockets, before)?;
         if let Some(shortage) = descriptors::shortage(CLIENTS_MAX.into()) {
             tracing::warn!("{shortage}");
         }
@@ -172,13 +177,76 @@ impl Serve {
         activation::notify("READY=1\n");
         if self.stdio {
             serve_stdio(&daemon, &signals)?;
-        } else {
-            signals.wait();
+        } else if let Some(given) = signals.wait_for_either(&waiting) {
+            drop(metrics);
+            return self.hand_over(daemon, reach, &given, &latest);
         }
         activation::notify("STOPPING=1\n");
         users::tell(&daemon.served.disks(), &daemon.fronts);
         drop((reach, metrics));
         daemon.stop(self.stop_timeout)
+    }
+
+    /// Opens the ways in, with the sockets of the daemon before, which then is no longer needed. If
+    /// one cannot be opened, the daemon is stopped.
+    fn open(
+        &self,
+        daemon: &Daemon,
+        mut sockets: Sockets,
+        before: Option<Takeover>,
+    ) -> Result<Reach, Failure> {
+        // No client is served before everything else is there: from then on a stop has to be
+        // orderly.
+        let reach = self.open_tree(daemon, sockets.control.take())?;
+        if let Err(failure) = self.open_fronts(daemon, &mut sockets) {
+            if before.is_some() {
+                // The daemon before goes on at them.
+                daemon.fronts.iter().for_each(|front| front.keep_sockets());
+                reach.leave();
+            } else {
+                drop(reach);
+            }
+            daemon.stop(self.stop_timeout)?;
+            return Err(failure);
+        }
+        if let Some(before) = before {
+            before.serving();
+        }
+        Ok(reach)
+    }
+
+    /// The place of this daemon, for one that asks for it.
+    fn place(&self, latest: &Arc<Mutex<Latest>>, daemon: &Daemon) -> Place {
+        let stdio = self.stdio.then(|| String::from("it serves standard input and output alone"));
+        Place {
+            fronts: daemon.fronts.clone(),
+            served: Arc::clone(&daemon.served),
+            latest: Arc::clone(latest),
+            obstacle: stdio,
+            stop_timeout: self.stop_timeout,
+        }
+    }
+
+    /// Stops as ever, but for the sockets, and waits for the new daemon's word. Returns only if
+    /// that cannot be waited for.
+    fn hand_over(
+        &self,
+        daemon: Daemon,
+        reach: Reach,
+        given: &Handed,
+        latest: &Mutex<Latest>,
+    ) -> Result<(), Failure> {
+        tracing::info!("another daemon takes the place of this one: {given}");
+        daemon.fronts.iter().for_each(|front| front.keep_sockets());
+        reach.leave();
+        if let Err(Failure::No(why) | Failure::Bad(why)) = daemon.stop(self.stop_timeout) {
+            // All disks came to rest a moment ago.
+            tracing::error!("{why}; it is given up, as at a stop");
+        }
+        log::end();
+        let text = latest.lock().unwrap_or_else(PoisonError::into_inner).text.clone();
+        let error = step_aside(given, self.config.is_some().then_some(text));
+        Err(format!("this daemon cannot wait for the one that takes its place: {error}").into())
     }
 
     fn source(&self) -> Source {
@@ -189,12 +257,21 @@ impl Serve {
 
     /// The configuration with a plan of each front, and the flags over both; checked as a whole.
     fn stated(&self) -> Result<Stated, Failure> {
+        self.stated_in(None)
+    }
+
+    /// The same, with the text that the configuration file had, if it is not to be read.
+    fn stated_in(&self, text: Option<String>) -> Result<Stated, Failure> {
         let bad = |error: config::ConfigError| Failure::Bad(error.to_string());
         let kinds = fronts::kinds();
         let mut config = match &self.config {
             Some(path) => {
                 let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
-                Config::read(path, &names).map_err(bad)?
+                match text {
+                    Some(text) => Config::of_text(path, text, &names),
+                    None => Config::read(path, &names),
+                }
+                .map_err(bad)?
             }
             None => Config::default(),
         };
@@ -313,14 +390,15 @@ impl Serve {
 
     /// Opens the control socket. One connection on standard input and output has one only if it was
     /// named: many such daemons may run side by side.
-    fn open_tree(&self, daemon: &Daemon) -> Result<Reach, Failure> {
+    fn open_tree(&self, daemon: &Daemon, before: Option<OwnedFd>) -> Result<Reach, Failure> {
         let default = (!self.stdio).then_some(DEFAULT_CONTROL);
-        Reach::open(&daemon.tree, self.control.named(), default)
+        Reach::open(&daemon.tree, self.control.named(), default, before)
     }
 
     /// Lets clients in, but for those of the front that serves standard input and output alone.
-    fn open_fronts(&self, daemon: &Daemon) -> Result<(), Failure> {
+    fn open_fronts(&self, daemon: &Daemon, before: &mut Sockets) -> Result<(), Failure> {
         for front in &daemon.fronts {
+            front.inherit(before.take(front.kind().name)?);
             match (front.kind().name, self.stdio) {
                 (STDIO, true) => {}
                 (STDIO, false) => front.open(activation::listeners()?)?,
@@ -414,7 +492,7 @@ impl ControlCalls for Calls {
 
 impl Daemon {
     /// Stops within `limit`: clients first, then every accepted write is finished and flushed.
-    fn stop(self, limit: Duration) -> Result<(), Failure> {
+    fn stop(&self, limit: Duration) -> Result<(), Failure> {
         let started = Instant::now();
         for front in &self.fronts {
             let left = (limit / 2).saturating_sub(started.elapsed());
@@ -488,7 +566,28 @@ impl Signals {
 
     /// Waits for a signal.
     fn wait(&self) {
-        // Whatever ends the read ends the wait: a daemon that can no longer hear signals stops.
-        let _ = (&self.pipe).read(&mut [0]);
+        self.next();
+    }
+
+    /// Waits for a signal, or for a daemon that takes the place of this one.
+    fn wait_for_either(&self, waiting: &Waiting) -> Option<Handed> {
+        while self.next() == Some(REPLACED) {
+            if let Some(given) = waiting.take() {
+                return Some(given);
+            }
+        }
+        None
+    }
+
+    /// The next byte. Whatever ends the read ends the wait: a daemon that can no longer hear
+    /// signals stops.
+    fn next(&self) -> Option<u8> {
+        let mut byte = [0];
+        (&self.pipe).read(&mut byte).is_ok_and(|count| count > 0).then_some(byte[0])
+    }
+
+    /// Readable once a signal has come.
+    fn heard(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
     }
 }

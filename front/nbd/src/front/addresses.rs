@@ -1,11 +1,12 @@
 //! The addresses of a server: which there are, what is served at each, and what is said of who can
 //! reach it.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-use weir_access::{Address, Listen, Rights, TlsRule};
+use weir_access::{Address, Inherited, Listen, Rights, SocketFile, TlsRule};
 use weir_control::config::Export;
 
 use super::secure;
@@ -21,6 +22,29 @@ struct Entry {
     passed: Option<OwnedFd>,
 }
 
+/// Sockets that listen already.
+pub(super) struct Sockets {
+    /// Those of a supervisor.
+    pub(super) passed: Vec<OwnedFd>,
+    /// Those of the daemon before.
+    pub(super) inherited: Vec<Inherited>,
+}
+
+impl Sockets {
+    /// Those of a supervisor: from itself, or else from the daemon before, which had them.
+    fn take_passed(&mut self) -> Vec<OwnedFd> {
+        let of_supervisor = self.inherited.extract_if(.., |socket| socket.passed);
+        let before: Vec<OwnedFd> = of_supervisor.map(|socket| socket.fd).collect();
+        if self.passed.is_empty() { before } else { std::mem::take(&mut self.passed) }
+    }
+
+    /// The one at an address.
+    fn take(&mut self, address: &Address) -> Option<OwnedFd> {
+        let place = self.inherited.iter().position(|socket| socket.address == *address)?;
+        Some(self.inherited.swap_remove(place).fd)
+    }
+}
+
 /// Opens every address that applies; sockets a supervisor passed stand for those of `[nbd]` and of
 /// `--nbd`, and `default` is where to listen if nothing says so. Returns them with the ports the
 /// system chose.
@@ -28,11 +52,11 @@ pub(super) fn open(
     server: &Server,
     nbd: &Nbd,
     exports: &[&Export],
-    passed: Vec<OwnedFd>,
+    mut sockets: Sockets,
     default: impl FnOnce() -> Result<PathBuf, String>,
 ) -> Result<Vec<(Address, TlsRule)>, String> {
     let mut entries = Vec::new();
-    for fd in passed {
+    for fd in sockets.take_passed() {
         let listen = Listen::from(local_address(&fd));
         entries.push(Entry { listen, scope: Scope::All, passed: Some(fd) });
     }
@@ -48,22 +72,47 @@ pub(super) fn open(
     for mut entry in entries {
         complete(&mut entry.listen, nbd);
         let security = secure::of(&entry.listen)?;
-        let (address, scope) = (&entry.listen.address, entry.scope);
-        let address = match entry.passed {
-            Some(fd) => {
-                check_passed(&entry.listen)?;
-                server.listen_on(fd, &entry.listen, scope, security);
-                address.clone()
+        let (listen, scope) = (&entry.listen, entry.scope);
+        let before = sockets.take(&listen.address).map(|fd| inherit(fd, listen)).transpose()?;
+        let address = match (entry.passed, before.flatten()) {
+            (Some(fd), _) => {
+                check_passed(listen, &listen.address)?;
+                server.listen_on(fd, listen, scope, security);
+                listen.address.clone()
             }
-            None => {
-                let bound = server.listen_secured(&entry.listen, scope, security);
+            (None, Some((fd, file))) => {
+                let address = local_address(&fd);
+                server.listen_on_inherited(fd, file, listen, scope, security);
+                address
+            }
+            (None, None) => {
+                let bound = server.listen_secured(listen, scope, security);
                 bound.map_err(|error| error.to_string())?
             }
         };
         tell(&address, &entry.listen);
         addresses.push((address, entry.listen.tls.rule.unwrap_or(TlsRule::Off)));
     }
+    for socket in sockets.inherited {
+        tracing::info!("{}: the daemon before listened there, this one does not", socket.address);
+    }
     Ok(addresses)
+}
+
+/// The socket of the daemon before with its file; `None` if that is gone, so that no client finds
+/// the socket any more.
+fn inherit(fd: OwnedFd, listen: &Listen) -> Result<Option<(OwnedFd, Option<SocketFile>)>, String> {
+    match &listen.address {
+        Address::Unix(path) => match SocketFile::inherit(path, listen.rights) {
+            Ok(file) => Ok(Some((fd, Some(file)))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("cannot listen on {}: {error}", listen.address)),
+        },
+        Address::Tcp(_) => {
+            check_passed(listen, &local_address(&fd))?;
+            Ok(Some((fd, None)))
+        }
+    }
 }
 
 /// The addresses at which every export is served that names none.
@@ -111,8 +160,7 @@ fn complete(listen: &mut Listen, nbd: &Nbd) {
 }
 
 /// A supervisor's port is held to the same as one that is opened here.
-fn check_passed(listen: &Listen) -> Result<(), String> {
-    let address = &listen.address;
+fn check_passed(listen: &Listen, address: &Address) -> Result<(), String> {
     if reach(address) == Reach::Network && !listen.may_be_remote() {
         return Err(format!(
             "the passed socket {address} is reached by other hosts, and everything on it is \

@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use weir_access::{Rights, SocketFile, listen_unix};
 
 use super::recording;
 use super::wire::{Answer, Ask, Verb, encode_answer, encode_names};
 use crate::errno::{Errno, Failure};
-use crate::tree::Tree;
+use crate::tree::{Applicant, Tree};
 
 /// Most clients at one time; a further one is told EBUSY.
 pub const CLIENTS_MAX: usize = 64;
@@ -27,12 +29,13 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The socket of a running daemon. Dropping it ends it: the file is removed, clients are cut off.
 pub struct Server {
-    listener: Arc<UnixListener>,
     clients: Arc<Clients>,
     accepting: Option<JoinHandle<()>>,
+    /// A byte here ends the thread that accepts.
+    wake: UnixStream,
     path: PathBuf,
     /// Removed behind the thread that accepts.
-    _file: SocketFile,
+    file: Option<SocketFile>,
 }
 
 #[derive(Default)]
@@ -64,13 +67,39 @@ impl Server {
     /// The system's; `AddrInUse` when a process listens there.
     pub fn open(path: &Path, tree: Arc<Tree>) -> io::Result<Server> {
         let (socket, file) = listen_unix(path, Rights::default())?;
+        Server::on(socket, file, path, tree)
+    }
+
+    /// Answers at the socket of a daemon whose place this one takes, and whose file is at `path`.
+    ///
+    /// # Errors
+    /// The system's. Without that file the socket is made anew, as no client could find it.
+    pub fn inherit(socket: OwnedFd, path: &Path, tree: Arc<Tree>) -> io::Result<Server> {
+        match SocketFile::inherit(path, Rights::default()) {
+            Ok(file) => Server::on(socket, file, path, tree),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Server::open(path, tree),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn on(socket: OwnedFd, file: SocketFile, path: &Path, tree: Arc<Tree>) -> io::Result<Server> {
         let listener = Arc::new(UnixListener::from(socket));
+        // Another daemon may be at the same socket, and take the client that this one was told of.
+        listener.set_nonblocking(true)?;
+        let (wake, woken) = UnixStream::pair()?;
         let clients = Arc::new(Clients::default());
-        let (ours, theirs) = (Arc::clone(&listener), Arc::clone(&clients));
-        let accept = move || accept(&ours, &theirs, &tree);
+        let theirs = Arc::clone(&clients);
+        let accept = move || accept(&listener, &woken, &theirs, &tree);
         let accepting = std::thread::Builder::new().name("weir-control".into()).spawn(accept)?;
-        let (accepting, path) = (Some(accepting), path.into());
-        Ok(Server { listener, clients, accepting, path, _file: file })
+        let (accepting, path, file) = (Some(accepting), path.into(), Some(file));
+        Ok(Server { clients, accepting, wake, path, file })
+    }
+
+    /// Ends it and leaves the file, because the socket goes on in another process.
+    pub fn leave(mut self) {
+        if let Some(file) = self.file.take() {
+            file.keep();
+        }
     }
 
     /// Where it is.
@@ -83,8 +112,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.clients.close();
-        // Wakes the thread that accepts; the system refuses only what is no socket.
-        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        // A thread that is gone needs no waking.
+        let _ = self.wake.write_all(b"e");
         if let Some(accepting) = self.accepting.take() {
             // A thread that panicked accepts no client any more either.
             let _ = accepting.join();
@@ -129,12 +158,24 @@ impl Clients {
     }
 }
 
-/// Accepts clients until the listener is shut down.
-fn accept(listener: &UnixListener, clients: &Arc<Clients>, tree: &Arc<Tree>) {
+/// Accepts clients until it is woken.
+fn accept(
+    listener: &Arc<UnixListener>,
+    woken: &UnixStream,
+    clients: &Arc<Clients>,
+    tree: &Arc<Tree>,
+) {
     loop {
+        let mut waits =
+            [PollFd::new(woken, PollFlags::IN), PollFd::new(&**listener, PollFlags::IN)];
+        // Interrupted, or short of memory: the listener is asked, and says which.
+        let _ = poll(&mut waits, None);
+        if !waits[0].revents().is_empty() {
+            return;
+        }
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
-            Err(_) if clients.lock().closed => return,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => {
                 bear(&error);
                 continue;
@@ -150,9 +191,10 @@ fn accept(listener: &UnixListener, clients: &Arc<Clients>, tree: &Arc<Tree>) {
             }
         };
         let (here, tree) = (Arc::clone(clients), Arc::clone(tree));
+        let control = Arc::clone(listener);
         let serve = move || {
             // The end of a client, orderly or not, concerns no other client.
-            let _ = serve(&stream, &tree);
+            let _ = serve(&stream, &tree, &control, || here.leave(number));
             here.leave(number);
         };
         let thread = std::thread::Builder::new().name("weir-client".into());
@@ -179,7 +221,12 @@ fn turn_away(mut stream: &UnixStream, why: &str) {
 }
 
 /// Answers one client to its end.
-fn serve(mut stream: &UnixStream, tree: &Tree) -> io::Result<()> {
+fn serve(
+    mut stream: &UnixStream,
+    tree: &Tree,
+    control: &UnixListener,
+    leave: impl Fn(),
+) -> io::Result<()> {
     stream.set_read_timeout(Some(CLIENT_LIMIT))?;
     stream.set_write_timeout(Some(CLIENT_LIMIT))?;
     let mut from = BufReader::new(stream);
@@ -192,6 +239,16 @@ fn serve(mut stream: &UnixStream, tree: &Tree) -> io::Result<()> {
                 }
                 Err(failure) => Err(failure),
             },
+            Ok(Some(Ask { verb: Verb::Replace, value, .. })) => {
+                let (stream, control) =
+                    (stream.try_clone()?, control.as_fd().try_clone_to_owned()?);
+                // It is cut off with the others no more: it may be about to stand here itself.
+                leave();
+                match tree.replace(Applicant { says: value, stream, control }) {
+                    Ok(()) => return Ok(()),
+                    Err(failure) => Err(failure),
+                }
+            }
             Ok(Some(ask)) => carry_out(&ask, tree),
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -211,6 +268,6 @@ fn carry_out(ask: &Ask, tree: &Tree) -> Answer {
         Verb::Read => tree.read(&ask.path).map(String::into_bytes),
         Verb::Write => tree.write(&ask.path, &ask.value).map(|()| Vec::new()),
         Verb::Reload => tree.reload().map(String::into_bytes),
-        Verb::Record => unreachable!("a recording is sent, not answered"),
+        Verb::Record | Verb::Replace => unreachable!("it is talked about, not answered"),
     }
 }

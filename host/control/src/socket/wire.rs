@@ -27,6 +27,8 @@ pub enum Verb {
     Reload,
     /// The scheduler of a disk is to be recorded.
     Record,
+    /// Another daemon wants to take the place of this one.
+    Replace,
 }
 
 impl Verb {
@@ -39,11 +41,12 @@ impl Verb {
             Verb::Write => "set",
             Verb::Reload => "reload",
             Verb::Record => "record",
+            Verb::Replace => "replace",
         }
     }
 
     fn named(word: &str) -> Option<Verb> {
-        let all = [Verb::List, Verb::Read, Verb::Write, Verb::Reload, Verb::Record];
+        let all = [Verb::List, Verb::Read, Verb::Write, Verb::Reload, Verb::Record, Verb::Replace];
         all.into_iter().find(|verb| verb.word() == word)
     }
 }
@@ -53,9 +56,11 @@ impl Verb {
 pub struct Ask {
     /// Its verb.
     pub verb: Verb,
-    /// Of what in the tree; empty for a reload, and a disk's name for a recording.
+    /// Of what in the tree; empty for a reload and a replacement, and a disk's name for a
+    /// recording.
     pub path: String,
-    /// The value to write, at most [`VALUE_MAX`] bytes of it; else empty.
+    /// The value to write, or what the daemon that wants the place says of itself, at most
+    /// [`VALUE_MAX`] bytes of it; else empty.
     pub value: Vec<u8>,
 }
 
@@ -216,6 +221,7 @@ mod tests {
             ask(Verb::Write, "block/sda/queue/scheduler", b"bfq\n\0\xff"),
             ask(Verb::Reload, "", b""),
             ask(Verb::Record, "sda", b""),
+            ask(Verb::Replace, "", b"1"),
         ] {
             let mut bytes = ask.encode();
             bytes.extend_from_slice(b"ls 0 0\n");

@@ -1,0 +1,173 @@
+//! The old daemon after it has closed its disks: begun anew, it waits for the new one's word, and
+//! serves again if that does not come.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Signal, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use super::before::Handed;
+use super::{Sockets, Spot, hear, pass_on, say, word};
+use crate::activation::{self, duplicate};
+
+/// Names the process that it is meant for and the descriptors, each by its number, with a comma
+/// between.
+const VARIABLE: &str = "WEIR_HANDED_OVER";
+
+/// How long the new daemon may take to open its disks and its addresses.
+const SERVE_LIMIT: Duration = Duration::from_secs(120);
+
+/// What the daemon is to know of itself when it is begun anew, beside its words.
+#[derive(Serialize, Deserialize)]
+struct Memory {
+    /// The text of its configuration file, if it has one.
+    configuration: Option<String>,
+    spots: Vec<Spot>,
+    /// The process of the new one.
+    number: i32,
+}
+
+/// Begins this process anew, which closes whatever it has open but what it needs to go on.
+///
+/// # Errors
+/// Returns only if that failed.
+pub(crate) fn step_aside(given: &Handed, configuration: Option<String>) -> io::Error {
+    let became = || -> io::Result<io::Error> {
+        let Handed { stream, sockets, process, number } = given;
+        let memory = Memory { configuration, spots: sockets.spots(), number: *number };
+        let mut file = File::from(memfd_create(c"weir", MemfdFlags::empty())?);
+        file.write_all(&serde_json::to_vec(&memory)?)?;
+        let mut numbers = vec![std::process::id() as i32];
+        for fd in [file.as_fd(), stream.as_fd(), process.as_fd()] {
+            numbers.push(pass_on(fd)?);
+        }
+        for fd in sockets.descriptors() {
+            numbers.push(pass_on(fd)?);
+        }
+        let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        // The program as it was started, whatever stands in its place now.
+        let mut program = Command::new("/proc/self/exe");
+        let mut words = std::env::args_os();
+        if let Some(name) = words.next() {
+            program.arg0(name);
+        }
+        Ok(program.args(words).env(VARIABLE, numbers.join(",")).exec())
+    };
+    became().unwrap_or_else(|error| error)
+}
+
+/// A daemon that has closed its disks.
+pub(crate) struct Aside {
+    memory: Memory,
+    stream: UnixStream,
+    process: OwnedFd,
+    sockets: Vec<OwnedFd>,
+}
+
+/// What it does next.
+pub(crate) enum Next {
+    /// It ends: the new one serves.
+    End,
+    /// It ends, as a signal has asked for.
+    Stop,
+    /// It serves again, with its configuration as it was.
+    Serve(Option<String>, Sockets),
+}
+
+impl Aside {
+    /// `None` unless this process was begun anew to wait for a new daemon.
+    ///
+    /// # Errors
+    /// What it was to find is not there.
+    pub(crate) fn here() -> Result<Option<Aside>, String> {
+        let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
+        let bad = |error: &dyn std::fmt::Display| format!("{VARIABLE}={text}: {error}");
+        let numbers = text.split(',').map(str::parse::<i32>).collect::<Result<Vec<_>, _>>();
+        let numbers = numbers.map_err(|error| bad(&error))?;
+        let Some((meant, numbers)) = numbers.split_first() else { return Ok(None) };
+        if *meant != std::process::id() as i32 {
+            return Ok(None);
+        }
+        let opened = numbers.iter().map(|number| duplicate(*number));
+        let opened = opened.collect::<io::Result<Vec<_>>>().map_err(|error| bad(&error))?;
+        let mut opened = opened.into_iter();
+        let (Some(file), Some(stream), Some(process)) =
+            (opened.next(), opened.next(), opened.next())
+        else {
+            return Err(bad(&"too few descriptors"));
+        };
+        let memory = read_memory(file.into()).map_err(|error| bad(&error))?;
+        Ok(Some(Aside { memory, stream: stream.into(), process, sockets: opened.collect() }))
+    }
+
+    /// Waits until the new one serves, a signal comes at `signals`, or the new one has ended.
+    pub(crate) fn wait(self, signals: BorrowedFd<'_>) -> Next {
+        let number = self.memory.number;
+        if let Err(error) = say(&self.stream, word::CLOSED) {
+            tracing::warn!("process {number}, which takes this place, does not listen: {error}");
+        }
+        let until = Instant::now() + SERVE_LIMIT;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let mut waits = [
+                PollFd::new(&self.stream, PollFlags::IN),
+                PollFd::new(&signals, PollFlags::IN),
+                PollFd::new(&self.process, PollFlags::IN),
+            ];
+            let limit =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            // An interrupted call is made again.
+            let _ = poll(&mut waits, Some(&limit));
+            let [said, signal, ended] = waits.map(|wait| !wait.revents().is_empty());
+            if said && hear(&self.stream).is_ok_and(|line| line == word::SERVING) {
+                activation::notify(&format!("MAINPID={number}\n"));
+                return Next::End;
+            }
+            if signal {
+                return Next::Stop;
+            }
+            if said || ended || Instant::now() >= until {
+                break;
+            }
+        }
+        self.back(signals)
+    }
+
+    /// Waits for the end of the new one, so that it has nothing open, and has it end.
+    fn back(self, signals: BorrowedFd<'_>) -> Next {
+        let Aside { memory, process, sockets, .. } = self;
+        let number = memory.number;
+        let mut waits =
+            [PollFd::new(&process, PollFlags::IN), PollFd::new(&signals, PollFlags::IN)];
+        let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
+        if poll(&mut waits, Some(&limit)) == Ok(0) {
+            tracing::warn!("process {number} does not serve and does not end: it is ended");
+            if let Err(error) = pidfd_send_signal(&process, Signal::KILL) {
+                tracing::error!("process {number} cannot be ended, so it is waited for: {error}");
+            }
+        }
+        while waits[0].revents().is_empty() {
+            if !waits[1].revents().is_empty() {
+                return Next::Stop;
+            }
+            let _ = poll(&mut waits, None);
+        }
+        tracing::warn!("process {number} did not take this daemon's place: it serves again");
+        Next::Serve(memory.configuration, Sockets::new(memory.spots, sockets))
+    }
+}
+
+fn read_memory(mut file: File) -> io::Result<Memory> {
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_string(&mut text)?;
+    Ok(serde_json::from_str(&text)?)
+}
