@@ -296,6 +296,17 @@ fn a_disk_that_hangs_keeps_its_daemon_and_its_clients() {
     let daemon = Daemon::spawn(command);
     let mut client = Client::connect(&folder.socket(), "sda");
     server.signal(Signal::STOP);
+    // It is stopped a moment after it was told so, and might answer until then.
+    let number = fs::read_to_string(folder.near("below.sock.pid")).expect("its number");
+    let threads = format!("/proc/{}/task", number.trim());
+    let is_stopped = |thread: fs::DirEntry| {
+        let state = fs::read_to_string(thread.path().join("stat")).expect("a thread");
+        state.rsplit(") ").next().is_some_and(|state| state.starts_with('T'))
+    };
+    let all = || fs::read_dir(&threads).expect("its threads").map(|thread| thread.expect("it"));
+    while !all().all(is_stopped) {
+        std::thread::yield_now();
+    }
     client.send(0, 0, 0, 512, &[]).expect("it is received");
     let in_flight = || told(&folder, &["get", "block/sda/inflight"]);
     while in_flight().split_whitespace().all(|count| count == "0") {

@@ -37,7 +37,7 @@ fn take(fd: i32) -> Result<OwnedFd, String> {
 
 /// A socket cannot be opened through its path in /proc, so it is asked for from ourselves by
 /// pidfd, which needs no unsafe adoption of a number.
-pub(crate) fn duplicate(fd: i32) -> std::io::Result<OwnedFd> {
+fn duplicate(fd: i32) -> std::io::Result<OwnedFd> {
     let own = rustix::process::getpid();
     let pid = rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty())?;
     let flags = rustix::process::PidfdGetfdFlags::empty();

@@ -21,10 +21,9 @@ mod aside;
 mod before;
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use rustix::io::FdFlags;
 use serde::{Deserialize, Serialize};
 use weir_access::{Address, Inherited};
 
@@ -138,11 +137,4 @@ fn hear(mut stream: &UnixStream) -> io::Result<String> {
         }
     }
     String::from_utf8(line).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no UTF-8"))
-}
-
-/// Keeps a descriptor open in the program that this one becomes; its number there.
-fn pass_on(fd: impl AsFd) -> io::Result<i32> {
-    let fd = fd.as_fd();
-    rustix::io::fcntl_setfd(fd, FdFlags::empty())?;
-    Ok(fd.as_raw_fd())
 }

@@ -166,6 +166,7 @@ impl Serve {
         let waiting = place.offer(&daemon.tree, bell);
         let metrics = fronts::open_metrics(&config.metrics, &daemon.tree)?;
         let reach = self.open(&daemon, sockets, before)?;
+        waiting.open();
         if let Some(shortage) = descriptors::shortage(CLIENTS_MAX.into()) {
             tracing::warn!("{shortage}");
         }

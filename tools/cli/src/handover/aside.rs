@@ -13,13 +13,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+use weir_access::{receive_descriptors, send_descriptors};
 
 use super::before::Handed;
-use super::{Sockets, Spot, hear, pass_on, say, word};
-use crate::activation::{self, duplicate};
+use super::{Sockets, Spot, hear, say, word};
+use crate::activation;
 
-/// Names the process that it is meant for and the descriptors, each by its number, with a comma
-/// between.
+/// Names the process that it is meant for and how many descriptors wait at its standard input, with
+/// a comma between.
 const VARIABLE: &str = "WEIR_HANDED_OVER";
 
 /// How long the new daemon may take to open its disks and its addresses.
@@ -45,21 +46,22 @@ pub(crate) fn step_aside(given: &Handed, configuration: Option<String>) -> io::E
         let memory = Memory { configuration, spots: sockets.spots(), number: *number };
         let mut file = File::from(memfd_create(c"weir", MemfdFlags::empty())?);
         file.write_all(&serde_json::to_vec(&memory)?)?;
-        let mut numbers = vec![std::process::id() as i32];
-        for fd in [file.as_fd(), stream.as_fd(), process.as_fd()] {
-            numbers.push(pass_on(fd)?);
-        }
-        for fd in sockets.descriptors() {
-            numbers.push(pass_on(fd)?);
-        }
-        let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        // On their way to this process itself: descriptors that stayed open by their numbers could
+        // not be closed there any more, and would keep the sockets listening for ever.
+        let (keep, end) = UnixStream::pair()?;
+        let input = rustix::stdio::stdin();
+        let mut all = vec![file.as_fd(), stream.as_fd(), process.as_fd(), input];
+        all.extend(sockets.descriptors());
+        send_descriptors(&end, &all)?;
+        let meant = format!("{},{}", std::process::id(), all.len());
+        rustix::stdio::dup2_stdin(&keep)?;
         // The program as it was started, whatever stands in its place now.
         let mut program = Command::new("/proc/self/exe");
         let mut words = std::env::args_os();
         if let Some(name) = words.next() {
             program.arg0(name);
         }
-        Ok(program.args(words).env(VARIABLE, numbers.join(",")).exec())
+        Ok(program.args(words).env(VARIABLE, meant).exec())
     };
     became().unwrap_or_else(|error| error)
 }
@@ -90,20 +92,24 @@ impl Aside {
     pub(crate) fn here() -> Result<Option<Aside>, String> {
         let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
         let bad = |error: &dyn std::fmt::Display| format!("{VARIABLE}={text}: {error}");
-        let numbers = text.split(',').map(str::parse::<i32>).collect::<Result<Vec<_>, _>>();
-        let numbers = numbers.map_err(|error| bad(&error))?;
-        let Some((meant, numbers)) = numbers.split_first() else { return Ok(None) };
-        if *meant != std::process::id() as i32 {
+        let numbers = text.split_once(',').and_then(|(meant, count)| {
+            Some((meant.parse::<u32>().ok()?, count.parse::<usize>().ok()?))
+        });
+        let (meant, count) = numbers.ok_or_else(|| bad(&"not two numbers"))?;
+        if meant != std::process::id() {
             return Ok(None);
         }
-        let opened = numbers.iter().map(|number| duplicate(*number));
-        let opened = opened.collect::<io::Result<Vec<_>>>().map_err(|error| bad(&error))?;
-        let mut opened = opened.into_iter();
-        let (Some(file), Some(stream), Some(process)) =
-            (opened.next(), opened.next(), opened.next())
+        let receive = || -> io::Result<Vec<OwnedFd>> {
+            let from = rustix::stdio::stdin().try_clone_to_owned()?;
+            receive_descriptors(&from, count)
+        };
+        let mut opened = receive().map_err(|error| bad(&error))?.into_iter();
+        let (Some(file), Some(stream), Some(process), Some(input)) =
+            (opened.next(), opened.next(), opened.next(), opened.next())
         else {
             return Err(bad(&"too few descriptors"));
         };
+        rustix::stdio::dup2_stdin(&input).map_err(|error| bad(&error))?;
         let memory = read_memory(file.into()).map_err(|error| bad(&error))?;
         Ok(Some(Aside { memory, stream: stream.into(), process, sockets: opened.collect() }))
     }

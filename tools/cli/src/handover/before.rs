@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
@@ -57,12 +57,21 @@ impl fmt::Display for Handed {
 struct Talk {
     busy: AtomicBool,
     given: Mutex<Option<Handed>>,
+    /// The daemon's own sockets are open: before, it has none to give.
+    open: Mutex<bool>,
+    opened: Condvar,
 }
 
 /// Where the main thread finds the daemon that it was told of.
 pub(crate) struct Waiting(Arc<Talk>);
 
 impl Waiting {
+    /// The sockets are open: who asked meanwhile is talked with.
+    pub(crate) fn open(&self) {
+        *self.0.open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.opened.notify_all();
+    }
+
     pub(crate) fn take(&self) -> Option<Handed> {
         self.0.given.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -74,6 +83,8 @@ impl Place {
         let talk = Arc::new(Talk::default());
         let theirs = Arc::clone(&talk);
         tree.on_replace(move |applicant| {
+            let open = theirs.open.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(theirs.opened.wait_while(open, |open| !*open));
             if theirs.busy.swap(true, Ordering::AcqRel) {
                 return Err(busy("another daemon is about to take its place"));
             }
