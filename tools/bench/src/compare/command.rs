@@ -55,6 +55,8 @@ pub struct CommandWork {
 
 /// The assumed length of a run before there was one.
 pub const UNKNOWN: Duration = Duration::from_secs(10);
+/// How long it may take to write what is dirty in the page cache, of all file systems.
+const WRITTEN: Duration = Duration::from_secs(600);
 /// How much of the end of an output is searched, bytes.
 const SEARCHED: u64 = 4 << 20;
 /// How much of it is kept: lines, and bytes.
@@ -112,14 +114,13 @@ impl CommandWork {
                 return Err(failed(format!("--between: it {why}{}", behind(&said))));
             }
         }
-        match write_dirty(stop, self.timeout).map_err(|error| failed(error.to_string()))? {
+        match write_dirty(stop, WRITTEN).map_err(|error| failed(error.to_string()))? {
             Over::Ended => {}
             Over::Asked => return Err(Stop::Interrupted),
             Over::TimedOut => {
-                let most = self.timeout;
                 return Err(failed(format!(
                     "what was dirty in the page cache of this machine was not written within \
-                     {most:?} (sync)"
+                     {WRITTEN:?} (sync)"
                 )));
             }
         }
