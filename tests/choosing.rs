@@ -305,6 +305,19 @@ fn what_a_start_takes_a_reload_takes_and_holds_already() {
 }
 
 #[test]
+fn the_caps_of_a_disk_stay_with_its_clients_until_the_next_start() {
+    let folder = Folder::new();
+    let plain = one_disk("ram:1MiB");
+    put(&folder, "weir.toml", &format!("{plain}riops = 50\n"));
+    let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml"]));
+    put(&folder, "weir.toml", &plain);
+    let said = told(&folder, &["set", "--reload"]);
+    assert!(said.contains("group \"sda\" is gone"), "{said}");
+    assert!(read(&folder, "cgroup/sda/io.max").contains("riops=50"), "its clients are in it");
+    daemon.stop();
+}
+
+#[test]
 fn what_an_edit_brought_goes_when_the_edit_is_undone() {
     let folder = Folder::new();
     let plain = one_disk("ram:1MiB,queues=1");

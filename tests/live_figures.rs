@@ -229,6 +229,33 @@ fn a_client_that_a_cap_holds_back_has_that_time_in_its_percentiles() {
 }
 
 #[test]
+fn an_io_that_no_cap_held_is_not_taken_for_one_of_those_that_waited_before_it() {
+    let folder = Folder::new();
+    let file = folder.near("weir.toml");
+    let configuration = "[[disk]]\nname = \"sda\"\ntarget = \"ram:64MiB\"\nriops = 20\n";
+    fs::write(&file, configuration).expect("a file");
+    let mut command = weir(&folder);
+    command.arg("serve").arg("-c").arg(&file);
+    command.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+    let daemon = Daemon::spawn(command);
+    let mut client = Client::connect(&folder.socket(), "sda");
+    // The second read is held back, and by their bytes hundreds of reads are behind it: a write.
+    (0..2).for_each(|_| _ = client.send(0, 0, 0, 512, &[]).expect("it is sent"));
+    client.send(0, 1, 0, 1 << 16, &[7; 1 << 16]).expect("it is sent");
+    (0..3).for_each(|_| _ = client.reply_with(512).expect("an answer"));
+    for _ in 0..200 {
+        assert_eq!(client.write(0, 0, &[7; 512]).expect("an answer"), 0);
+    }
+    let number = told(&folder, &["ls", "nbd/sda"]);
+    let path = format!("nbd/sda/{}/cap_wait", number.trim_end_matches("/\n"));
+    let waits = told(&folder, &["get", &path]);
+    let counts = waits.split_whitespace().filter_map(|word| word.split_once(':'));
+    let held: u64 = counts.map(|(_, count)| count.parse::<u64>().expect("a count")).sum();
+    assert!((1..=3).contains(&held), "{waits}");
+    drop(daemon);
+}
+
+#[test]
 fn the_io_of_a_client_that_has_not_ended_is_in_the_tree_and_in_top() {
     let folder = Folder::new();
     // No answer comes while the test runs.

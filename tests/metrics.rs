@@ -48,7 +48,9 @@ fn received(mut stream: impl Read + Write, request: &[u8]) -> String {
 
 fn get(place: &str, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {place}\r\n\r\n");
-    received(TcpStream::connect(place).expect("a listener"), request.as_bytes())
+    let stream = TcpStream::connect(place).expect("a listener");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    received(stream, request.as_bytes())
 }
 
 /// What follows the head of an answer whose status is 200.
@@ -127,9 +129,14 @@ fn peers_that_mean_no_good_cost_bounded_threads_and_no_client_anything() {
     let mut client = Client::connect(&folder.socket(), "sda");
     client.write(0, 0, &[1; 4096]).expect("an answer");
     let before = (threads(&daemon), daemon.descriptors());
-    let connect = || TcpStream::connect(&place).expect("a listener");
-    // A head of a MiB is refused with its bound, and what is no HTTP with its reason.
-    let huge = [&b"GET / HTTP/1.1\r\nx: "[..], &[b'a'; 1 << 20]].concat();
+    let connect = || {
+        let stream = TcpStream::connect(&place).expect("a listener");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        stream
+    };
+    // A head of 64 KiB is refused with its bound, and what is no HTTP with its reason.
+    // It reads on for a moment only, so as much as fits the sockets' buffers.
+    let huge = [&b"GET / HTTP/1.1\r\nx: "[..], &[b'a'; 64 << 10]].concat();
     let answer = received(connect(), &huge);
     assert!(answer.starts_with("HTTP/1.1 431 ") && answer.contains("8192 bytes"), "{answer}");
     let answer = received(connect(), b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n");

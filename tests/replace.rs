@@ -187,6 +187,36 @@ fn a_daemon_that_cannot_open_its_disks_leaves_the_old_one_serving_as_it_was_star
 }
 
 #[test]
+fn a_disk_of_the_next_start_that_cannot_be_opened_keeps_no_daemon_from_serving_again() {
+    let folder = Folder::new();
+    let put = |target: &str| {
+        let text = format!(
+            "[nbd]\nlisten = [\"unix:{}\"]\n[[disk]]\nname = \"sda\"\ntarget = \"{target}\"\n",
+            folder.socket().display()
+        );
+        fs::write(folder.near("weir.toml"), text).expect("a configuration");
+    };
+    fs::create_dir(folder.near("rules")).expect("a folder");
+    put("file:sda.img,size=64MiB");
+    let mut command = weir(&folder);
+    command.args(["serve", "-c", "weir.toml", "--rules", "rules"]);
+    let old = Daemon::spawn(command);
+    Client::connect(&folder.socket(), "sda").write(0, 0, &[7; 4096]).expect("a reply");
+    put("file:missing/sda.img");
+    let said = told(&folder, &["set", "--reload"]);
+    assert!(said.contains("needs a restart: disk sda"), "{said}");
+    fs::remove_dir(folder.near("rules")).expect("an empty folder");
+    fs::create_dir(folder.near("other")).expect("a folder");
+    expect_refused(&folder, &["-c", "weir.toml", "--rules", "other"], 2, "missing");
+    old.wait_for_many(2, |line| line == "weir: ready");
+    assert!(old.said().contains("it serves without rules"), "{}", old.said());
+    assert!(old.said().contains("it serves as it was at the start"), "{}", old.said());
+    let mut client = Client::connect(&folder.socket(), "sda");
+    assert_eq!(client.read(0, 4096).expect("a reply"), Ok(vec![7; 4096]));
+    old.stop();
+}
+
+#[test]
 fn a_daemon_that_dies_half_way_gives_the_place_back_and_the_next_one_in_the_queue_gets_it() {
     let folder = Folder::new();
     let mut first = Daemon::spawn(serve(&folder, &[]));

@@ -130,6 +130,17 @@ impl Client {
         Ok((cookie, word(&header, 4)))
     }
 
+    /// The next reply, with so much data if it is of a read, which have the first two cookies; its
+    /// cookie.
+    pub fn reply_with(&mut self, length: usize) -> io::Result<u64> {
+        let (cookie, error) = self.reply()?;
+        assert_eq!(error, 0, "request {cookie}");
+        if cookie <= 2 {
+            self.stream.read_exact(&mut vec![0; length])?;
+        }
+        Ok(cookie)
+    }
+
     /// Does one thing without data in its reply; its error.
     pub fn one(&mut self, flags: u16, command: u16, offset: u64, length: u32) -> io::Result<u32> {
         let sent = self.send(flags, command, offset, length, &[])?;

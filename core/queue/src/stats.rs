@@ -412,9 +412,14 @@ impl Latencies {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// The values after `earlier`, a reading of the same histogram. The maximum stays that of all.
+    /// The values after `earlier`, a reading of the same histogram; all of them, if it began anew
+    /// in between, as that of a daemon that was replaced. The maximum stays that of all.
     #[must_use]
     pub fn since(&self, earlier: &Latencies) -> Latencies {
+        let pairs = || self.counts.iter().zip(&earlier.counts);
+        if pairs().any(|(now, then)| now < then) || self.sum_ns < earlier.sum_ns {
+            return self.clone();
+        }
         let counts = self.counts.iter().zip(&earlier.counts).map(|(a, b)| a - b).collect();
         Latencies { counts, sum_ns: self.sum_ns - earlier.sum_ns, max_ns: self.max_ns }
     }

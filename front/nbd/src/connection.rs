@@ -357,6 +357,16 @@ impl Connection {
         }
     }
 
+    /// No cap holds its session back: nothing that comes later is one of those that waited.
+    pub(crate) fn end_backlog(&mut self) {
+        let goes_on = self.is_paused();
+        if let Phase::Session(session) = &mut self.phase
+            && !goes_on
+        {
+            session.end_backlog();
+        }
+    }
+
     /// Gives back what it may hold and does not need; whether a request of its waits for memory.
     pub(crate) fn shrink(&mut self) -> bool {
         let Phase::Session(session) = &mut self.phase else { return false };

@@ -276,12 +276,14 @@ impl NbdService {
         if connection.is_paused() {
             self.paused.push(place);
         }
-        if let Some(until) = connection.throttled_until()
-            && !connection.throttled
-        {
-            connection.throttled = true;
-            connection.note_backlog(now);
-            self.throttled.push((until, place));
+        match connection.throttled_until() {
+            Some(until) if !connection.throttled => {
+                connection.throttled = true;
+                connection.note_backlog(now);
+                self.throttled.push((until, place));
+            }
+            Some(_) => {}
+            None => connection.end_backlog(),
         }
         if connection.deadline.is_none() && connection.lingers() {
             let deadline = now + self.shared.settings.handshake_timeout_ns;

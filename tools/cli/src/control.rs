@@ -78,7 +78,7 @@ fn first_of(places: &[PathBuf]) -> Result<ControlClient, Failure> {
 
 /// Refuses the socket of another user, who could answer what they like: root's and this user's are
 /// taken unless one was named.
-fn check_owner(place: &Path) -> Result<(), Failure> {
+pub(crate) fn check_owner(place: &Path) -> Result<(), Failure> {
     let Ok(data) = std::fs::metadata(place) else { return Ok(()) };
     let own = rustix::process::geteuid().as_raw();
     if [0, own].contains(&data.uid()) {

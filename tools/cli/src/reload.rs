@@ -113,6 +113,8 @@ pub(crate) struct Parts {
 pub(crate) struct Latest {
     /// Of the file, if there is one.
     pub(crate) text: String,
+    /// The same at the start: all that it states was opened once.
+    pub(crate) first: String,
     /// As they were stated when they were opened.
     pub(crate) disks: Vec<config::Disk>,
 }
@@ -120,7 +122,8 @@ pub(crate) struct Latest {
 impl Latest {
     /// That of a start.
     pub(crate) fn of(config: &Config) -> Latest {
-        Latest { text: String::from(config.text()), disks: config.disk.clone() }
+        let text = String::from(config.text());
+        Latest { first: text.clone(), text, disks: config.disk.clone() }
     }
 }
 
@@ -189,8 +192,9 @@ impl Reload {
         let wanted = config.groups().map_err(|e| e.to_string())?;
         let mut lines = remarks(&rules);
         self.follow_pools(tree, config, &now, &mut applied, &mut lines);
-        *self.parts.latest.lock().unwrap_or_else(PoisonError::into_inner) =
-            Latest { text: String::from(config.text()), disks: applied.there.clone() };
+        let mut latest = self.parts.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        (latest.text, latest.disks) = (String::from(config.text()), applied.there.clone());
+        drop(latest);
         self.reload_fronts(&stated, &mut lines);
         self.compare(&stated, &applied.there, &mut lines);
         self.set_groups(config, &wanted, &mut lines);
@@ -348,8 +352,9 @@ impl Reload {
     ) {
         let now: BTreeSet<String> = config.group.iter().map(|group| group.path.clone()).collect();
         for path in stated.difference(&now).cloned().collect::<Vec<_>>() {
-            if self.started.config.export.iter().any(|export| export.group.as_ref() == Some(&path))
-            {
+            // Its clients stay in it until the next start.
+            let exports = self.started.config.exports();
+            if exports.iter().any(|export| export.group.as_ref() == Some(&path)) {
                 lines.push(format!("{RESTART}group {path:?} is gone"));
                 continue;
             }

@@ -6,12 +6,13 @@ mod changes;
 mod disks;
 mod hangup;
 mod pressure;
+mod signals;
 mod users;
 mod weights;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +31,7 @@ use begin::Beginning;
 use bounds::Bounds;
 use hangup::HangUp;
 use pressure::Pressure;
+use signals::Signals;
 
 use crate::Failure;
 use crate::activation;
@@ -37,7 +39,7 @@ use crate::control::{Control, DEFAULT_CONTROL};
 use crate::data_folder::{DEFAULT_DIR, default_folder};
 use crate::descriptors;
 use crate::fronts;
-use crate::handover::{Handed, Place, REPLACED, Sockets, Takeover, Waiting, step_aside};
+use crate::handover::{Handed, Place, Sockets, Takeover, step_aside};
 use crate::log;
 use crate::order;
 use crate::reach::Reach;
@@ -140,8 +142,14 @@ impl Serve {
         let signals = Signals::install()?;
         let hangup = HangUp::install().map_err(|e| format!("signals: {e}"))?;
         let Some(begin) = Beginning::of(self, &signals)? else { return Ok(()) };
-        let Beginning { stated, rules, sockets, before } = begin;
-        let daemon = self.start(&stated)?;
+        let Beginning { stated, rules, sockets, before, again, first } = begin;
+        let (daemon, stated) = match (self.start(&stated), first) {
+            (Err(Failure::No(why) | Failure::Bad(why)), Some(first)) => {
+                tracing::error!("{why}: it serves as it was at the start");
+                (self.start(&first)?, first)
+            }
+            (started, _) => (started?, stated),
+        };
         let latest = Arc::new(Mutex::new(Latest::of(&stated.config)));
         let place = self.place(&latest, &daemon);
         let config = stated.config.clone();
@@ -164,8 +172,14 @@ impl Serve {
         changes::follow(&daemon.served).map_err(|e| format!("a thread for changes: {e}"))?;
         let bell = signals.end().map_err(|e| format!("signals: {e}"))?;
         let waiting = place.offer(&daemon.tree, bell);
-        let metrics = fronts::open_metrics(&config.metrics, &daemon.tree)?;
-        let reach = self.open(&daemon, sockets, before)?;
+        let metrics = match fronts::open_metrics(&config.metrics, &daemon.tree) {
+            Err(why) if again => {
+                tracing::error!("{why}: it serves without metrics");
+                Vec::new()
+            }
+            opened => opened?,
+        };
+        let reach = self.open(&daemon, sockets, before, &signals)?;
         waiting.open();
         if let Some(shortage) = descriptors::shortage(CLIENTS_MAX.into()) {
             tracing::warn!("{shortage}");
@@ -195,11 +209,18 @@ impl Serve {
         daemon: &Daemon,
         mut sockets: Sockets,
         before: Option<Takeover>,
+        signals: &Signals,
     ) -> Result<Reach, Failure> {
         // No client is served before everything else is there: from then on a stop has to be
         // orderly.
         let reach = self.open_tree(daemon, sockets.control.take())?;
-        if let Err(failure) = self.open_fronts(daemon, &mut sockets) {
+        let mut opened = self.open_fronts(daemon, &mut sockets);
+        if before.is_some() && signals.is_heard() {
+            // The daemon before is to go on then, which would have ended at our word.
+            let why = String::from("a signal came before it took the other daemon's place");
+            opened = opened.and(Err(Failure::No(why)));
+        }
+        if let Err(failure) = opened {
             if before.is_some() {
                 // The daemon before goes on at them.
                 daemon.fronts.iter().for_each(|front| front.keep_sockets());
@@ -245,8 +266,9 @@ impl Serve {
             tracing::error!("{why}; it is given up, as at a stop");
         }
         log::end();
-        let text = latest.lock().unwrap_or_else(PoisonError::into_inner).text.clone();
-        let error = step_aside(given, self.config.is_some().then_some(text));
+        let latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let texts = [latest.text.clone(), latest.first.clone()];
+        let error = step_aside(given, self.config.is_some().then_some(texts));
         Err(format!("this daemon cannot wait for the one that takes its place: {error}").into())
     }
 
@@ -541,54 +563,4 @@ fn introduce(daemon: &Daemon, reach: &Reach, metrics: &[fronts::MetricsServer]) 
         }
     }
     lines.concat()
-}
-
-/// SIGINT and SIGTERM, as bytes in a pipe.
-struct Signals {
-    pipe: UnixStream,
-    writer: UnixStream,
-}
-
-impl Signals {
-    fn install() -> Result<Signals, Failure> {
-        let failed = |e: std::io::Error| format!("signals: {e}");
-        let (pipe, writer) = UnixStream::pair().map_err(failed)?;
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            let writer = writer.try_clone().map_err(failed)?;
-            signal_hook::low_level::pipe::register(signal, writer).map_err(failed)?;
-        }
-        Ok(Signals { pipe, writer })
-    }
-
-    /// A byte written here ends the wait as a signal does.
-    fn end(&self) -> std::io::Result<UnixStream> {
-        self.writer.try_clone()
-    }
-
-    /// Waits for a signal.
-    fn wait(&self) {
-        self.next();
-    }
-
-    /// Waits for a signal, or for a daemon that takes the place of this one.
-    fn wait_for_either(&self, waiting: &Waiting) -> Option<Handed> {
-        while self.next() == Some(REPLACED) {
-            if let Some(given) = waiting.take() {
-                return Some(given);
-            }
-        }
-        None
-    }
-
-    /// The next byte. Whatever ends the read ends the wait: a daemon that can no longer hear
-    /// signals stops.
-    fn next(&self) -> Option<u8> {
-        let mut byte = [0];
-        (&self.pipe).read(&mut byte).is_ok_and(|count| count > 0).then_some(byte[0])
-    }
-
-    /// Readable once a signal has come.
-    fn heard(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
-    }
 }

@@ -140,6 +140,15 @@ mod tests {
     }
 
     #[test]
+    fn what_came_since_a_histogram_that_began_anew_is_all_that_it_has() {
+        let (then, now) = (of(&[(700, 3), (5, 2)]), of(&[(700, 4), (5, 2)]));
+        assert_eq!((now.since(&then).count(), now.since(&then).sum_ns()), (1, 700));
+        let anew = of(&[(700, 1), (90_000, 1)]);
+        let since = anew.since(&then);
+        assert_eq!((since.count(), since.sum_ns()), (2, anew.sum_ns()));
+    }
+
+    #[test]
     fn a_histogram_travels_as_its_buckets() {
         let read = of(&[(5, 1), (700, 3), (123_456_789, 9)]);
         let again = Latencies::of_buckets(read.buckets(), read.sum_ns());

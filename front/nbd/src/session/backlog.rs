@@ -73,8 +73,15 @@ impl Backlog {
     }
 
     /// Nothing waits for a cap any more.
-    #[cold]
+    #[inline]
     pub(crate) fn is_over(&mut self) {
+        if !self.arrivals.is_empty() {
+            self.clear();
+        }
+    }
+
+    #[cold]
+    fn clear(&mut self) {
         self.arrivals.clear();
         self.let_in = 0;
     }
@@ -97,6 +104,11 @@ impl Session {
                 false
             }
         }
+    }
+
+    /// No cap holds it back.
+    pub(crate) fn end_backlog(&mut self) {
+        self.backlog.is_over();
     }
 
     /// Takes a note of what waits for the caps of its group: so many bytes.

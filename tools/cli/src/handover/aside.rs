@@ -26,11 +26,14 @@ const VARIABLE: &str = "WEIR_HANDED_OVER";
 /// How long the new daemon may take to open its disks and its addresses.
 const SERVE_LIMIT: Duration = Duration::from_secs(120);
 
+/// How long the new daemon may take to end when it has failed.
+const ENDING: Duration = Duration::from_secs(5);
+
 /// What the daemon is to know of itself when it is begun anew, beside its words.
 #[derive(Serialize, Deserialize)]
 struct Memory {
-    /// The text of its configuration file, if it has one.
-    configuration: Option<String>,
+    /// The text of its configuration file, if it has one: as it was read last, and at the start.
+    configuration: Option<[String; 2]>,
     spots: Vec<Spot>,
     /// The process of the new one.
     number: i32,
@@ -40,11 +43,11 @@ struct Memory {
 ///
 /// # Errors
 /// Returns only if that failed.
-pub(crate) fn step_aside(given: &Handed, configuration: Option<String>) -> io::Error {
+pub(crate) fn step_aside(given: &Handed, configuration: Option<[String; 2]>) -> io::Error {
     let became = || -> io::Result<io::Error> {
         let Handed { stream, sockets, process, number } = given;
         let memory = Memory { configuration, spots: sockets.spots(), number: *number };
-        let mut file = File::from(memfd_create(c"weir", MemfdFlags::empty())?);
+        let mut file = File::from(memfd_create(c"weir", MemfdFlags::CLOEXEC)?);
         file.write_all(&serde_json::to_vec(&memory)?)?;
         // On their way to this process itself: descriptors that stayed open by their numbers could
         // not be closed there any more, and would keep the sockets listening for ever.
@@ -80,8 +83,8 @@ pub(crate) enum Next {
     End,
     /// It ends, as a signal has asked for.
     Stop,
-    /// It serves again, with its configuration as it was.
-    Serve(Option<String>, Sockets),
+    /// It serves again, with its configuration as it was: as read last, and at the start.
+    Serve(Option<[String; 2]>, Sockets),
 }
 
 impl Aside {
@@ -153,8 +156,16 @@ impl Aside {
         let number = memory.number;
         let mut waits =
             [PollFd::new(&process, PollFlags::IN), PollFd::new(&signals, PollFlags::IN)];
-        let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
-        if poll(&mut waits, Some(&limit)) == Ok(0) {
+        let until = Instant::now() + ENDING;
+        let is_over = |waits: &[PollFd<'_>]| waits.iter().any(|wait| !wait.revents().is_empty());
+        while !is_over(&waits) && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            let limit =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            // An interrupted call is made again.
+            let _ = poll(&mut waits, Some(&limit));
+        }
+        if !is_over(&waits) {
             tracing::warn!("process {number} does not serve and does not end: it is ended");
             if let Err(error) = pidfd_send_signal(&process, Signal::KILL) {
                 tracing::error!("process {number} cannot be ended, so it is waited for: {error}");

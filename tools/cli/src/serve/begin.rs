@@ -2,20 +2,27 @@
 
 use std::path::PathBuf;
 
+use weir_control::Rules;
+
 use super::{Serve, Signals};
 use crate::Failure;
-use crate::control::DEFAULT_CONTROL;
+use crate::control::{DEFAULT_CONTROL, check_owner};
 use crate::handover::{Aside, Next, Sockets, Takeover};
 use crate::reload::{Reload, Stated};
 
 /// The beginning of a daemon.
 pub(super) struct Beginning {
     pub(super) stated: Stated,
-    pub(super) rules: weir_control::Rules,
+    pub(super) rules: Rules,
     /// Those of the daemon before, if there was one.
     pub(super) sockets: Sockets,
     /// The daemon before, as long as it may still take its place back.
     pub(super) before: Option<Takeover>,
+    /// It serves again, after a daemon failed to take its place: no other one will, so it does with
+    /// less where something is missing.
+    pub(super) again: bool,
+    /// Then its configuration at the start, where that was another.
+    pub(super) first: Option<Stated>,
 }
 
 impl Beginning {
@@ -30,9 +37,17 @@ impl Beginning {
                 }
                 Next::Stop => Ok(None),
                 Next::Serve(configuration, sockets) => {
-                    let (stated, rules) =
-                        (serve.stated_in(configuration)?, Reload::read_rules(&serve.rules)?);
-                    Ok(Some(Beginning { stated, rules, sockets, before: None }))
+                    let [last, first] = configuration
+                        .map_or([None, None], |[last, first]| [Some(last), Some(first)]);
+                    let other = first.filter(|first| last.as_ref() != Some(first));
+                    let first = other.map(|text| serve.stated_in(Some(text))).transpose()?;
+                    let rules = Reload::read_rules(&serve.rules).unwrap_or_else(|failure| {
+                        let (Failure::No(why) | Failure::Bad(why)) = failure;
+                        tracing::error!("{why}: it serves without rules");
+                        Rules::default()
+                    });
+                    let stated = serve.stated_in(last)?;
+                    Ok(Some(Beginning { stated, rules, sockets, before: None, again: true, first }))
                 }
             };
         }
@@ -40,11 +55,19 @@ impl Beginning {
         let rules = Reload::read_rules(&serve.rules)?;
         let mut before = None;
         if serve.replace {
-            let control = serve.control.named().unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL));
+            let control = match serve.control.named() {
+                Some(named) => named,
+                None => {
+                    let place = PathBuf::from(DEFAULT_CONTROL);
+                    check_owner(&place)?;
+                    place
+                }
+            };
             let exports = stated.config.exports().into_iter().map(|export| export.name);
             before = Takeover::ask(&control, &exports.collect::<Vec<_>>())?;
         }
         let taken = before.as_mut().map(|before| std::mem::take(&mut before.sockets));
-        Ok(Some(Beginning { stated, rules, sockets: taken.unwrap_or_default(), before }))
+        let sockets = taken.unwrap_or_default();
+        Ok(Some(Beginning { stated, rules, sockets, before, again: false, first: None }))
     }
 }
