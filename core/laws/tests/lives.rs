@@ -43,3 +43,15 @@ fn a_context_whose_requests_are_limited_alike_gets_a_tag_beside_others_that_neve
 fn a_queue_that_is_opened_anew_answers_nothing_of_what_the_one_before_was_given() {
     live(114_557);
 }
+
+#[test]
+fn a_driver_is_silent_as_long_as_it_answers_nothing_whatever_it_was_sent_since() {
+    // What was sent after the first requests had run out of time gave it another time-out.
+    live(787_868);
+}
+
+#[test]
+fn a_lane_is_watched_while_the_scheduler_withholds_from_it_what_lanes_in_need_should_have_had() {
+    // The clock of the last lane that was well began when it was sent something, 1.2 s later.
+    live(779_929);
+}

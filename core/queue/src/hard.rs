@@ -184,7 +184,7 @@ impl HardQueue {
                 self.observe_answers(now);
             }
             if self.table.has_news(&self.done.answers) {
-                (self.watch.answered_at, self.watch.silent) = (now, false);
+                self.watch.see_answer(now);
             }
             if !self.done.requeued.is_empty() {
                 self.take_requeued(now, sink);
@@ -240,7 +240,7 @@ impl HardQueue {
     /// nothing any more.
     #[cold]
     fn end_quarantined(&mut self, tag: Tag, now: Nanos) {
-        (self.watch.answered_at, self.watch.silent) = (now, false);
+        self.watch.see_answer(now);
         self.tags.give_lost(tag);
         self.watch.lifted |= self.fences.lift(self.lane, tag);
         self.gauges.quarantined.set(self.table.quarantined() as u64);

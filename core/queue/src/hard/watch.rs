@@ -48,8 +48,11 @@ pub(super) struct Watch {
     pub(super) refused_since: Option<Nanos>,
     /// When the driver last answered.
     pub(super) answered_at: Nanos,
-    /// The driver has let requests run out of time since, and answered nothing for as long.
-    pub(super) silent: bool,
+    /// The driver has let requests run out of time since. Those that were sent after them have
+    /// their own time, which says nothing of how long it has answered nothing.
+    suspect: bool,
+    /// And it has answered nothing for as long.
+    silent: bool,
     /// Lanes of this device are in need, or tags of a set it draws on are lost.
     beside: bool,
     /// The queue has taken in requests of a lane in need, and not sent all it has since.
@@ -83,6 +86,12 @@ impl Watch {
         if self.scan_at.is_none() && timeout_ns != 0 {
             self.scan_at = Some(now + SCAN_NS);
         }
+    }
+
+    /// The driver has answered.
+    #[inline]
+    pub(super) fn see_answer(&mut self, now: Nanos) {
+        (self.answered_at, self.silent, self.suspect) = (now, false, false);
     }
 }
 
@@ -137,8 +146,9 @@ impl HardQueue {
             self.watch.refused_since = None;
         }
         let needed = self.is_in_need(now);
+        let mut gave_up = false;
         if let Some(before) = self.watch.driven.before(self.timeout_ns, now) {
-            self.give_up(before, now, replies, sink);
+            gave_up = self.give_up(before, now, replies, sink);
             // An outage may begin with what was given up.
             self.set_clocks(now);
         }
@@ -155,9 +165,10 @@ impl HardQueue {
         let waits = self.is_in_trouble() && self.unsent() > 0;
         self.watch.trouble = waits || self.watch.silent || self.settling.is_waiting();
         // A request that was given up is not looked for again.
-        let watched = self.driver.in_flight() > self.table.quarantined() || waits;
+        let watched = self.driver.in_flight() > self.table.quarantined() || waits || gave_up;
         self.watch.scan_at = watched.then_some(now + SCAN_NS);
         if !watched {
+            self.watch.suspect = false;
             // How long it still lasts is not looked at any more.
             self.watch.driven.run(now);
             if !self.watch.paused {
@@ -286,14 +297,25 @@ impl HardQueue {
         claims.into_iter().for_each(|claim| self.take_in(claim, now, replies, sink));
     }
 
-    /// Ends what was issued at `before` or earlier.
-    fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies, sink: impl Sink) {
+    /// Ends what was issued at `before` or earlier; whether there was anything.
+    fn give_up(
+        &mut self,
+        before: Nanos,
+        now: Nanos,
+        replies: &mut Replies,
+        sink: impl Sink,
+    ) -> bool {
         let mut overdue = std::mem::take(&mut self.watch.overdue);
         self.table.overdue(before, &mut overdue);
         // A request that waits for a fence keeps its tag of the scheduler, and others wait for
         // that.
         let waits = self.table.quarantined() > 0 && self.unsent() > 0;
-        let suspect = !overdue.is_empty() || waits || std::mem::take(&mut self.watch.beside);
+        let gave_up = !overdue.is_empty();
+        self.watch.suspect |= gave_up;
+        // A driver that was asked for nothing is not silent, whatever others are.
+        let asked = self.driver.in_flight() > self.table.quarantined() || self.unsent() > 0;
+        let beside = std::mem::take(&mut self.watch.beside) && asked;
+        let suspect = self.watch.suspect || waits || beside;
         self.watch.silent |= suspect && self.watch.answered_at <= before;
         for tag in overdue.drain(..) {
             let kept = match self.driver.cancel(tag) {
@@ -315,6 +337,7 @@ impl HardQueue {
         }
         self.watch.overdue = overdue;
         self.gauges.quarantined.set(self.table.quarantined() as u64);
+        gave_up
     }
 
     /// Ends what was accepted at `before` or earlier and waits in front of a driver in trouble, or

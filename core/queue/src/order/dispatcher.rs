@@ -184,6 +184,9 @@ pub(crate) struct Outcome {
     pub(crate) sent: u64,
     /// The lane could not take all there may be: it is to ask again when it has room.
     pub(crate) again: bool,
+    /// The scheduler withholds what it has for a lane in need. That waits for this lane to be found
+    /// in need too, or to be told that it is well: it is to be watched from now on.
+    pub(crate) withheld: bool,
     /// It could take more with more places of the budget.
     pub(crate) short: bool,
     /// When the lane has to come back although nothing happens.
@@ -380,6 +383,7 @@ impl Dispatcher {
             outcome.short |= places.put_rest(budget, given);
             room -= turn.dispatch.len() - before;
             outcome.again |= !all;
+            outcome.withheld |= given == 0;
         }
         // The tags are with lanes in need, perhaps all of them: what waits for one goes without.
         room -= elevator.pull_parked(turn.lane, room, &mut Heir(turn.dispatch, false), sink);

@@ -178,7 +178,7 @@ impl Multi {
         // Requests staged for a lane in need are picked by other lanes, also those that the
         // scheduler withheld before.
         self.tells |= outcome.again;
-        if outcome.again {
+        if outcome.again || outcome.withheld {
             self.hard.keeps_waiting(lanes.in_need.read() != 0, now);
         }
         if self.paused == 0 {
