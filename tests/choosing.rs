@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::process::Command;
 
+use daemon::client::Client;
 use daemon::program::Ended;
 use daemon::words::{attempt, told};
 use daemon::{Daemon, Folder, weir};
@@ -109,6 +110,65 @@ fn a_bad_boot_parameter_is_refused_with_its_place() {
         assert_eq!(code, Some(2), "{stderr}");
         assert!(stderr.contains(part), "{stderr}");
     }
+}
+
+#[test]
+fn the_default_scheduler_follows_what_is_stated_and_stays_when_rotational_is_written() {
+    let folder = Folder::new();
+    let disks = [
+        "sda=ram:1M,queue_mode=sq,rotational=1",
+        "sdb=ram:1M,queue_mode=sq,rotational=0",
+        "sdc=ram:1M,rotational=1",
+        "sdd=ram:1M,rotational=1,queues=2",
+    ];
+    let daemon = Daemon::start(&folder, &disks);
+    for (disk, rotational, expected) in [
+        ("sda", "1", "cfq"),
+        ("sdb", "0", "deadline"),
+        ("sdc", "1", "mq-deadline"),
+        ("sdd", "1", "none"),
+    ] {
+        assert_eq!(scheduler(&folder, disk), expected, "{disk}");
+        assert_eq!(read(&folder, &format!("block/{disk}/queue/rotational")), rotational);
+    }
+    told(&folder, &["set", "block/sdb/queue/rotational", "1"]);
+    assert_eq!(read(&folder, "block/sdb/queue/rotational"), "1");
+    assert_eq!(scheduler(&folder, "sdb"), "deadline");
+    // The same again is no news.
+    told(&folder, &["set", "block/sdb/queue/rotational", "1"]);
+    let said = daemon.stop();
+    let news = "disk sdb: rotational is 1 from now on; its scheduler stays deadline";
+    assert_eq!(said.matches(news).count(), 1, "{said}");
+}
+
+#[test]
+fn blocks_as_stated_hold_for_clients_and_show_in_the_tree() {
+    let folder = Folder::new();
+    let blocks = "sda=ram:1M,logical_block_size=4096,physical_block_size=16384";
+    let daemon = Daemon::start(&folder, &[blocks]);
+    for (file, bytes) in [
+        ("logical_block_size", "4096"),
+        ("hw_sector_size", "4096"),
+        ("physical_block_size", "16384"),
+        ("minimum_io_size", "16384"),
+    ] {
+        assert_eq!(read(&folder, &format!("block/sda/queue/{file}")), bytes, "{file}");
+    }
+    // As on a disk with such blocks, what begins inside one is a read-modify-write.
+    let mut client = Client::connect(&folder.socket(), "sda");
+    assert_eq!(client.write(0, 0, &[7; 4096]).expect("an answer"), 0);
+    assert_eq!(client.write(0, 1000, &[9; 100]).expect("an answer"), 0);
+    let bytes = client.read(990, 120).expect("an answer").expect("the bytes");
+    let expected = [vec![7; 10], vec![9; 100], vec![7; 10]].concat();
+    assert_eq!(bytes, expected);
+    client.disconnect().expect("it ends");
+    daemon.stop();
+    let odd = folder.near("odd.img");
+    fs::write(&odd, [0; 5120]).expect("a file");
+    let disk = format!("sda=file:{},logical_block_size=4096", odd.display());
+    let Ended { code, stderr, .. } = attempt(&folder, &["serve", "--disk", &disk]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("sda: logical_block_size=4096: its size of 5120 bytes"), "{stderr}");
 }
 
 const RULES: &str = r#"

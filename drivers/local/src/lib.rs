@@ -48,5 +48,6 @@ fn device_size(text: &str) -> Result<u64, String> {
 
 /// One hard queue for each thread that turns lanes.
 fn one_each(driver: &dyn Driver, homes: u16) -> u16 {
-    homes.clamp(1, driver.queues().max)
+    // Heads move for one request at a time.
+    if driver.limits().rotational { 1 } else { homes.clamp(1, driver.queues().max) }
 }

@@ -87,6 +87,7 @@ mod pool;
 pub mod scsi_sim;
 pub mod session;
 mod shared;
+pub mod stated;
 pub mod target;
 
 /// The examples of docs/library.md, which are compiled and run with those of this crate.

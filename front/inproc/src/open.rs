@@ -165,6 +165,7 @@ pub(crate) fn opened_on(
     homes: usize,
 ) -> Result<Opened, Error> {
     let name = config.name.clone();
+    let opened = target.stated.over(&name, opened).map_err(Error::new)?;
     let OpenedBacking { driver, mut notices, speaker, map } = opened;
     if !target.queues_given {
         config.queues = match config.mode {

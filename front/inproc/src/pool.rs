@@ -33,8 +33,8 @@ pub fn open_pool(
         check_partition(target).map_err(|why| Error::new(format!("{disk}: {why}")))?;
         let mut config = target.config.clone();
         config.name = String::from(*disk);
-        let opened = target.backing.open(&config);
-        parts.push((config, opened.map_err(|e| Error::new(format!("{disk}: {e}")))?));
+        let opened = opened_backing(target, &config)?;
+        parts.push((config, opened));
     }
     let drivers: Vec<Arc<dyn Driver>> =
         parts.iter().map(|(_, opened)| Arc::clone(&opened.driver)).collect();
@@ -64,10 +64,17 @@ pub fn open_in_pool(pool: &Device, disk: &str, target: &Target) -> Result<Opened
     check_partition(target).map_err(|why| Error::new(format!("{disk}: {why}")))?;
     let mut config = target.config.clone();
     config.name = String::from(disk);
-    let part = target.backing.open(&config);
-    let part = part.map_err(|e| Error::new(format!("{disk}: {e}")))?;
+    let part = opened_backing(target, &config)?;
     let device = pool.attach_partition(config, Arc::clone(&part.driver));
     opened_part(disk, device, part)
+}
+
+/// The backing of a partition, open, as its target states it.
+fn opened_backing(target: &Target, config: &Config) -> Result<OpenedBacking, Error> {
+    let disk = &config.name;
+    let opened = target.backing.open(config);
+    let opened = opened.map_err(|e| Error::new(format!("{disk}: {e}")))?;
+    target.stated.over(disk, opened).map_err(Error::new)
 }
 
 fn opened_part(
@@ -95,7 +102,9 @@ pub fn check_partition(target: &Target) -> Result<(), String> {
     let stated = format!("{rest:?}") != format!("{:?}", Config::default());
     let is_told = target.queues_given || target.mode_given || !target.attributes.is_empty();
     if stated || is_told {
-        return Err(format!("its target states more than a backing and readonly; {of_queue}"));
+        return Err(format!(
+            "its target states more than a backing, its blocks and readonly; {of_queue}"
+        ));
     }
     Ok(())
 }

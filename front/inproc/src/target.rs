@@ -11,6 +11,7 @@ use weir_sched::SCHEDULERS;
 
 use crate::cmdline::Cmdline;
 use crate::drivers::{kind_of, kinds, lies_on_others};
+use crate::stated::{LOGICAL_BLOCK, PHYSICAL_BLOCK, Stated};
 
 /// A target, parsed.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct Target {
     /// The attributes of `queue` in the tree that were stated, each as its file there takes it;
     /// the last of a name counts.
     pub attributes: Vec<(&'static str, u64)>,
+    /// What is stated of the device itself.
+    pub stated: Stated,
 }
 
 /// An option that every target has.
@@ -82,8 +85,8 @@ const OPTIONS: &[Known] = &[
             name: "queues",
             values: "1 to 64",
             default: "one for each reactor",
-            doc: "Hard queues; `queue_mode=sq` and a rotational file have 1, an `nbd` target one \
-                  for each connection.",
+            doc: "Hard queues; `queue_mode=sq` and a rotational disk of this machine have 1, an \
+                  `nbd` target one for each connection.",
         },
         kind: Setting(set_queues),
     },
@@ -194,6 +197,46 @@ const OPTIONS: &[Known] = &[
     },
     Known {
         option: TargetOption {
+            name: "rotational",
+            values: "0|1",
+            default: "driver",
+            doc: "Whether seeks cost time; the default scheduler follows it.",
+        },
+        kind: Setting(|target, value| {
+            target.stated.rotational = Some(parse_number("rotational", value, 0, 1)? == 1);
+            Ok(())
+        }),
+    },
+    Known {
+        option: TargetOption {
+            name: "logical_block_size",
+            values: "512|1024|2048|4096",
+            default: "driver",
+            doc: "Smallest addressable unit, bytes; no less than the device has, and its size is a \
+                  multiple.",
+        },
+        kind: Setting(|target, value| {
+            let bytes = parse_block("logical_block_size", value, LOGICAL_BLOCK)?;
+            target.stated.logical_block_size = Some(bytes);
+            Ok(())
+        }),
+    },
+    Known {
+        option: TargetOption {
+            name: "physical_block_size",
+            values: "512 to 65536",
+            default: "driver",
+            doc: "Unit written without reading first, bytes: a power of two, and no less than the \
+                  logical block.",
+        },
+        kind: Setting(|target, value| {
+            let bytes = parse_block("physical_block_size", value, PHYSICAL_BLOCK)?;
+            target.stated.physical_block_size = Some(bytes);
+            Ok(())
+        }),
+    },
+    Known {
+        option: TargetOption {
             name: "barriers",
             values: "on|off",
             default: "on",
@@ -270,7 +313,9 @@ impl Target {
         let config = Config { mode: own_mode.unwrap_or_default(), ..Config::default() };
         let (queues_given, mode_given) = (false, own_mode.is_some());
         let (cmdline, attributes) = (Cmdline::default(), Vec::new());
-        let mut target = Target { backing, config, queues_given, mode_given, cmdline, attributes };
+        let stated = Stated::default();
+        let mut target =
+            Target { backing, config, queues_given, mode_given, cmdline, attributes, stated };
         for option in parts {
             target.apply(&option)?;
         }
@@ -377,6 +422,7 @@ impl Target {
                 "spread=round-robin in {text:?}: queue_mode=sq has one list and nothing to spread"
             ));
         }
+        self.stated.check().map_err(|why| format!("{why} in {text:?}"))?;
         self.backing.check(config, self.queues_given, text)
     }
 }
@@ -461,6 +507,15 @@ fn set_queue_mode(target: &mut Target, value: &str) -> Result<(), String> {
     };
     target.mode_given = true;
     Ok(())
+}
+
+/// A size of a block, bytes.
+fn parse_block(name: &str, text: &str, (least, most): (u64, u64)) -> Result<u32, String> {
+    let bytes = parse_number(name, text, least, most)?;
+    match bytes.is_power_of_two() {
+        true => Ok(bytes as u32),
+        false => Err(format!("{name}={bytes} is no power of two in {least}..={most}")),
+    }
 }
 
 fn set_queues(target: &mut Target, value: &str) -> Result<(), String> {
@@ -730,6 +785,14 @@ mod tests {
             ("ram:1G,queue_mode=sq,queues=2", "queue_mode=sq has 1"),
             ("ram:1G,queue_mode=sq,spread=round-robin", "spread=round-robin in"),
             ("ram:1G,nomerges", "needs a value"),
+            ("ram:1G,rotational=2", "rotational=2 is not a number in 0..=1"),
+            ("ram:1G,logical_block_size=8192", "logical_block_size=8192 is not a number in 512..="),
+            ("ram:1G,logical_block_size=3000", "logical_block_size=3000 is no power of two in 512"),
+            ("ram:1G,physical_block_size=131072", "=131072 is not a number in 512..=65536"),
+            (
+                "ram:1G,physical_block_size=512,logical_block_size=4096",
+                "physical_block_size=512 is below logical_block_size=4096 in \"ram:1G,",
+            ),
             ("ram:1G,kernel_cmdline=\"dm_mod.use_blk_mq=maybe\"", "dm_mod.use_blk_mq=maybe"),
             ("ram:1G,kernel_cmdline=\"quiet", "has no closing quote"),
             ("ram:1G,kernel_cmdline=\"", "has no closing quote"),

@@ -159,6 +159,13 @@ impl Device {
                  which have {blocks}, are in use"
             ));
         }
+        let bytes = own.size().bytes();
+        if block < blocks && !bytes.is_multiple_of(u64::from(blocks)) {
+            return invalid(format!(
+                "partition {name} has {bytes} bytes, no multiple of the pool's logical blocks of \
+                 {blocks}"
+            ));
+        }
         // Strictest, but for what each partition has for itself.
         let lower = Limits { read_only: false, ..own.clone() };
         settings.limits = before.limits.stack(&lower);

@@ -85,8 +85,7 @@ impl Backing for ModelTarget {
     }
 
     fn queues(&self, driver: &dyn Driver, homes: u16) -> u16 {
-        // Heads move for one request at a time.
-        if driver.limits().rotational { 1 } else { one_each(driver, homes) }
+        one_each(driver, homes)
     }
 
     fn identity(&self) -> Identity {

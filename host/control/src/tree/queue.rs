@@ -205,10 +205,7 @@ pub const ATTRIBUTES: &[Attribute] = &[
     Attribute::tells("rotational", "", "driver", "Whether seeks cost time.", |entry| {
         flag(entry.limits().rotational)
     })
-    .takes(BOOL, |entry, text| {
-        let rotational = boolean("rotational", text)?;
-        entry.change(|parts| parts.limits.rotational = rotational)
-    }),
+    .takes(BOOL, store_rotational),
     Attribute::tells(
         "rq_affinity",
         "",
@@ -337,6 +334,21 @@ fn store_nr_requests(entry: &Entry, text: &str) -> Result<(), Failure> {
         Ok(_) => Failure::invalid(format!("nr_requests {asked}: {reserved} tags are reserved")),
         Err(_) => Failure::invalid(format!("nr_requests={asked} is above {NR_REQUESTS_MAX}")),
     }
+}
+
+fn store_rotational(entry: &Entry, text: &str) -> Result<(), Failure> {
+    let rotational = boolean("rotational", text)?;
+    let news = entry.limits().rotational != rotational;
+    entry.change(|parts| parts.limits.rotational = rotational)?;
+    if news {
+        let (name, scheduler) = (entry.name(), entry.disk.scheduler());
+        tracing::info!(
+            "disk {name}: rotational is {} from now on; its scheduler stays {scheduler}, because \
+             the default is chosen when a disk is opened",
+            u8::from(rotational)
+        );
+    }
+    Ok(())
 }
 
 /// A disk that has no write-back throttle does not show it.

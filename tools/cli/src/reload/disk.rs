@@ -309,7 +309,8 @@ impl Turn<'_> {
         if let Some(elevator) = target.config.scheduler {
             return elevator;
         }
-        let rotational = self.device.limits().rotational;
+        let stated = self.started.stated.rotational;
+        let rotational = stated.unwrap_or_else(|| self.device.limits().rotational);
         let given = self.now.queues_given.then_some(self.now.config.queues);
         let one_queue = given.unwrap_or_else(|| self.device.queues()) == 1;
         String::from(match self.device.config().spread {
