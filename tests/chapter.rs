@@ -147,6 +147,80 @@ fn the_commands_of_the_chapter_choose_and_tune_a_multi_queue_disk() {
     daemon.stop();
 }
 
+/// The files of a folder with what they say, as `NAME VALUE` in the order of names.
+const SHOW_IOSCHED: &str = "export LC_ALL=C
+cd /sys/block/sda/queue/iosched && for file in *; do echo $file $(cat $file); done";
+
+const TABLE_12_1: &str = "\
+back_seek_max 16384
+back_seek_penalty 2
+fifo_expire_async 250
+fifo_expire_sync 125
+group_idle 8
+group_idle_us 8000
+low_latency 1
+quantum 8
+slice_async 40
+slice_async_rq 2
+slice_async_us 40000
+slice_idle 8
+slice_idle_us 8000
+slice_sync 100
+slice_sync_us 100000
+target_latency 300
+target_latency_us 300000
+";
+
+const TABLE_12_2: &str = "\
+fifo_batch 16
+front_merges 1
+read_expire 500
+write_expire 5000
+writes_starved 3
+";
+
+const TABLE_12_3: &str = "\
+back_seek_max 16384
+back_seek_penalty 2
+fifo_expire_async 250
+fifo_expire_sync 125
+low_latency 1
+max_budget 0
+slice_idle 8
+slice_idle_us 8000
+strict_guarantees 0
+timeout_sync 124
+";
+
+const TABLE_12_4: &str = "read_lat_nsec 2000000\nwrite_lat_nsec 10000000\n";
+
+#[test]
+#[ignore = "needs unshare, mount"]
+fn sles12_is_what_the_tables_say_on_disks_that_seek_and_on_others() {
+    for (mode, rotational, list, tables) in [
+        ("sq", 1, "noop deadline [cfq]", &[("cfq", TABLE_12_1), ("deadline", TABLE_12_2)][..]),
+        ("sq", 0, "noop [deadline] cfq", &[("deadline", TABLE_12_2), ("cfq", TABLE_12_1)]),
+        ("mq", 1, "[mq-deadline] kyber bfq none", MQ_TABLES),
+        ("mq", 0, "[mq-deadline] kyber bfq none", MQ_TABLES),
+    ] {
+        let folder = Folder::new();
+        let disk = format!(
+            "sda=ram:64MiB,queue_mode={mode},queues=1,rotational={rotational},compat=sles12"
+        );
+        let Some(daemon) = mounted(&folder, &[&disk]) else { return };
+        assert_eq!(told(&folder, "cat /sys/block/sda/queue/scheduler").trim_end(), list, "{disk}");
+        for (scheduler, table) in tables {
+            let script =
+                format!("echo {scheduler} > /sys/block/sda/queue/scheduler\n{SHOW_IOSCHED}");
+            assert_eq!(told(&folder, &script), *table, "{disk}: {scheduler}");
+        }
+        daemon.stop();
+    }
+}
+
+const MQ_TABLES: &[(&str, &str)] =
+    &[("mq-deadline", TABLE_12_2), ("kyber", TABLE_12_4), ("bfq", TABLE_12_3)];
+
 /// 32 writers at once, as the chapter's `dd-test.sh` has them.
 const DD_TEST: &str = "
 echo 1 > /sys/block/sda/queue/iosched/low_latency

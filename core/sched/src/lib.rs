@@ -50,12 +50,31 @@ pub const SCHEDULERS: &[Entry] = &[
     legacy::cfq::ENTRY,
 ];
 
+/// The level of SUSE Linux Enterprise 12 as its tuning guide describes it (chapter 12): every
+/// scheduler has it, so that a disk keeps it when its scheduler is switched.
+pub const SLES12: &str = "sles12";
+
+/// Kernels of the time of the multi-queue path's first schedulers, where `none` came last.
+const OLD_ORDER: &[&str] = &["4.12", SLES12];
+
+/// The schedulers of a path, in the order in which the `scheduler` attribute lists them at a level.
+#[must_use]
+pub fn listed(family: Family, compat: Option<&str>) -> Vec<&'static str> {
+    let of_family = SCHEDULERS.iter().filter(|entry| entry.family == family);
+    let mut names: Vec<_> = of_family.map(|entry| entry.name).collect();
+    if compat.is_some_and(|level| OLD_ORDER.contains(&level)) {
+        names.sort_by_key(|name| *name == NONE.name);
+    }
+    names
+}
+
 /// No scheduler: it needs no file.
 const NONE: Entry = Entry {
     name: "none",
     family: Family::Multi,
     counterpart: "noop",
-    compat: &["6.18"],
+    compat: &["6.18", SLES12],
+    levels: &[(SLES12, "no change")],
     tunables: &[],
     make: None,
     replay: None,
@@ -87,6 +106,8 @@ pub struct Entry {
     pub counterpart: &'static str,
     /// Whose behaviour it can have; the first is the default.
     pub compat: &'static [&'static str],
+    /// Each of these but the default, with what it changes.
+    pub levels: &'static [(&'static str, &'static str)],
     /// Its tunables.
     pub tunables: &'static [Tunable],
     /// Makes one; `None` for the multi-queue path's `none`.
@@ -202,6 +223,28 @@ mod tests {
                     assert!(kept.is_ok() || cut, "{} {kept:?}", entry.name);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn each_level_but_the_default_says_what_it_changes_and_all_have_sles12() {
+        for entry in SCHEDULERS {
+            let told: Vec<&str> = entry.levels.iter().map(|(level, _)| *level).collect();
+            assert_eq!(told, entry.compat[1..], "{}", entry.name);
+            assert_eq!(told.last(), Some(&SLES12), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn names_are_listed_in_the_order_of_the_level() {
+        for (level, expected) in [
+            (None, "none mq-deadline kyber bfq"),
+            (Some("6.18"), "none mq-deadline kyber bfq"),
+            (Some("4.12"), "mq-deadline kyber bfq none"),
+            (Some("sles12"), "mq-deadline kyber bfq none"),
+        ] {
+            assert_eq!(listed(Family::Multi, level).join(" "), expected, "{level:?}");
+            assert_eq!(listed(Family::Legacy, level).join(" "), "noop deadline cfq", "{level:?}");
         }
     }
 

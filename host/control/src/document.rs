@@ -24,8 +24,10 @@ A scheduler's tunable takes what Linux takes in `iosched/`: a number outside its
 the nearest bound, text is refused with EINVAL, a number beyond its type with ERANGE. Target
 options and the configuration file refuse whatever is outside.
 
-`compat` is a target option, as in `ram:1GiB,scheduler=kyber,compat=4.12`: the release of Linux (for
-the single-queue path also of a distribution) whose behaviour the scheduler has.
+`compat` is a target option, as in `ram:1GiB,scheduler=kyber,compat=4.12`: the release of Linux
+whose behaviour the scheduler has. `compat=sles12` is SUSE Linux Enterprise 12 as its tuning guide
+has it (chapter 12), for every scheduler, so that a switch keeps it. At `4.12` and `sles12` the
+file `scheduler` lists `none` last, as kernels of that time did.
 ";
 
 /// The whole page.
@@ -69,10 +71,11 @@ fn write(page: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 fn scheduler(page: &mut String, entry: &Entry) {
-    let Entry { name, counterpart, tunables, compat, .. } = entry;
+    let Entry { name, counterpart, tunables, compat, levels, .. } = entry;
     write(page, format_args!("\n### {name}\n\nCounterpart on the other path: {counterpart}.\n"));
-    let others = compat.iter().skip(1).map(|other| format!(", or `compat={other}`"));
-    let (newest, others) = (compat.first().unwrap_or(&""), others.collect::<String>());
+    let newest = compat.first().unwrap_or(&"");
+    let others = levels.iter().map(|(level, change)| format!("; `compat={level}`: {change}"));
+    let others = others.collect::<String>();
     write(page, format_args!("Its behaviour: `compat={newest}`, the default{others}.\n"));
     if tunables.is_empty() {
         write(page, format_args!("It has no tunables.\n"));

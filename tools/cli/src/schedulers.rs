@@ -68,11 +68,13 @@ fn as_json(entry: &Entry) -> Value {
             "meaning": row.meaning,
         })
     };
+    let level = |(level, changes): &(&str, &str)| json!({ "compat": level, "changes": changes });
     json!({
         "name": entry.name,
         "queue_mode": path_of(entry),
         "counterpart": entry.counterpart,
         "compat": entry.compat,
+        "levels": entry.levels.iter().map(level).collect::<Vec<_>>(),
         "tunables": entry.tunables.iter().map(tunable).collect::<Vec<_>>(),
     })
 }
@@ -94,6 +96,9 @@ fn as_text(entry: &Entry) -> String {
         entry.counterpart,
         entry.compat.join(" or ")
     );
+    for (level, change) in entry.levels {
+        text.push_str(&format!("  compat={level}: {change}\n"));
+    }
     let head = ["tunable", "unit", "default", "range", "holds", "meaning"].map(String::from);
     let row = |row: &Tunable| {
         [

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_bio::Nanos;
-use weir_sched::{SCHEDULERS, Scheduler, Tunable, TunableError};
+use weir_sched::{Scheduler, Tunable, TunableError};
 
 use super::Device;
 use super::freeze::{Freezing, Ticket};
@@ -30,8 +30,7 @@ impl Device {
         if config.spread == Spread::RoundRobin {
             return vec!["none"];
         }
-        let family = family(config.mode);
-        SCHEDULERS.iter().filter(|entry| entry.family == family).map(|entry| entry.name).collect()
+        weir_sched::listed(family(config.mode), config.compat.as_deref())
     }
 
     /// Switches the scheduler: builds the new one, waits until every request has ended, and swaps.

@@ -15,7 +15,7 @@ use crate::deadline::{self, Deadlines, READ, Settings, WRITE};
 use crate::merge::Side;
 use crate::staged::{Arrival, Staged};
 use crate::tunable::{Row, Tunable, Tunables, Tuned, tunables};
-use crate::{Entry, Family};
+use crate::{Entry, Family, SLES12};
 
 /// Its entry in the list of schedulers.
 pub const ENTRY: Entry = Entry {
@@ -23,16 +23,15 @@ pub const ENTRY: Entry = Entry {
     family: Family::Legacy,
     counterpart: "mq-deadline",
     compat: COMPAT,
+    levels: &[(SLES12, "`writes_starved` is 3")],
     tunables: TUNABLES,
     make: Some(|setup| Box::new(Deadline::new(setup))),
     replay: Some(|setup| Box::new(Deadline::new(setup))),
 };
 
-/// Whose behaviour it can have. `sles12` is 4.16 with the guide's `writes_starved` of 3 (SUSE
-/// tuning guide, table 12.2); every kernel tree has 2.
+/// Whose behaviour it can have. `sles12` has the guide's `writes_starved` of 3 (SUSE tuning guide,
+/// table 12.2); every kernel tree has 2.
 pub const COMPAT: &[&str] = &["4.16", SLES12];
-
-const SLES12: &str = "sles12";
 
 /// Its tunables, with the defaults of `4.16`.
 pub const TUNABLES: &[Tunable] = &tunables(&ROWS);
@@ -54,11 +53,7 @@ impl Deadline {
     /// Empty, for the device described by `setup`.
     #[must_use]
     pub fn new(setup: &Setup) -> Deadline {
-        let mut deadline = Deadline::named("deadline", setup);
-        if setup.compat == SLES12 {
-            deadline.settings.writes_starved = 3;
-        }
-        deadline
+        Deadline::named("deadline", setup)
     }
 
     /// The same machine as the multi-queue path first had it: I/O priorities play no part.
@@ -67,13 +62,11 @@ impl Deadline {
     }
 
     fn named(name: &'static str, setup: &Setup) -> Deadline {
-        Deadline {
-            name,
-            staged: Staged::new(setup, 2),
-            settings: Settings::default(),
-            batching: 0,
-            starved: 0,
+        let mut settings = Settings::default();
+        if setup.compat == SLES12 {
+            settings.writes_starved = 3;
         }
+        Deadline { name, staged: Staged::new(setup, 2), settings, batching: 0, starved: 0 }
     }
 
     /// The next request of the batch, or the first of a new one.

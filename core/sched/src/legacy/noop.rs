@@ -9,14 +9,15 @@ use weir_bio::{Limits, Nanos, Rq, SchedTag};
 use crate::contract::{Absorbed, Merge, Replay, Scheduler, Setup};
 use crate::merge::Side;
 use crate::staged::{Arrival, Staged};
-use crate::{Entry, Family};
+use crate::{Entry, Family, SLES12};
 
 /// Its entry in the list of schedulers.
 pub const ENTRY: Entry = Entry {
     name: "noop",
     family: Family::Legacy,
     counterpart: "none",
-    compat: &["4.16"],
+    compat: &["4.16", SLES12],
+    levels: &[(SLES12, "no change")],
     tunables: &[],
     make: Some(|setup| Box::new(Noop::new(setup))),
     replay: Some(|setup| Box::new(Noop::new(setup))),

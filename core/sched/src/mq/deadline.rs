@@ -14,7 +14,7 @@ use crate::legacy::deadline::Deadline;
 use crate::merge::Side;
 use crate::staged::{Arrival, Node, Staged};
 use crate::tunable::{Number, Row, Tunable, Tunables, Tuned, Unit, When, tunables};
-use crate::{Entry, Family};
+use crate::{Entry, Family, SLES12};
 
 /// Its entry in the list of schedulers.
 pub const ENTRY: Entry = Entry {
@@ -22,13 +22,17 @@ pub const ENTRY: Entry = Entry {
     family: Family::Multi,
     counterpart: "deadline",
     compat: COMPAT,
+    levels: &[
+        (OLDEST, "as deadline: no I/O priorities, and no `async_depth` or `prio_aging_expire`"),
+        (SLES12, "as 4.12, and `writes_starved` is 3"),
+    ],
     tunables: TUNABLES,
     make: Some(|setup| make(setup)),
     replay: Some(make),
 };
 
 /// Whose behaviour it can have.
-pub const COMPAT: &[&str] = &["6.18", OLDEST];
+pub const COMPAT: &[&str] = &["6.18", OLDEST, SLES12];
 
 /// The multi-queue path's first deadline scheduler: no classes, a fixed position.
 const OLDEST: &str = "4.12";
@@ -86,7 +90,7 @@ const IDLE: usize = 2;
 /// Makes the scheduler of the level that `setup` names.
 #[must_use]
 fn make(setup: &Setup) -> Box<dyn Replay> {
-    if setup.compat == OLDEST {
+    if [OLDEST, SLES12].contains(&setup.compat) {
         Box::new(Deadline::of_4_12(setup))
     } else {
         Box::new(MqDeadline::new(setup))

@@ -26,7 +26,7 @@ use weir_bio::{Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 use crate::contract::{Absorbed, DepthRule, Ended, Merge, Replay, Scheduler, Setup};
 use crate::merge::Side;
 use crate::tunable::Tunables;
-use crate::{Entry, Family};
+use crate::{Entry, Family, SLES12};
 
 use domain::{Level, WATCHED};
 use latency::Percentiles;
@@ -42,11 +42,18 @@ pub const ENTRY: Entry = Entry {
     name: "kyber",
     family: Family::Multi,
     counterpart: "deadline",
-    compat: &["6.18", "4.12"],
+    compat: &["6.18", OLDEST, SLES12],
+    levels: &[
+        (OLDEST, "means of latency in a window, and one domain for all but reads and sync writes"),
+        (SLES12, "as 4.12"),
+    ],
     tunables: TUNABLES,
     make: Some(|setup| Box::new(Kyber::new(setup))),
     replay: Some(|setup| Box::new(Kyber::new(setup))),
 };
+
+/// The first release that had it.
+const OLDEST: &str = "4.12";
 
 /// The part of `nr_requests` that async requests may hold (docs/behaviour/kyber.md, section 7).
 const ASYNC_PERCENT: u32 = 75;
@@ -76,7 +83,7 @@ impl Kyber {
     pub fn new(setup: &Setup) -> Kyber {
         let level = match setup.compat {
             "" | "6.18" => Level::K6,
-            "4.12" => Level::K4,
+            OLDEST | SLES12 => Level::K4,
             other => unreachable!("kyber has no level {other:?}"),
         };
         Kyber {

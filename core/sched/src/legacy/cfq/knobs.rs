@@ -25,8 +25,8 @@ pub struct Knobs {
 }
 
 impl Knobs {
-    /// The values at attach: where seeks cost nothing, no queue is waited for.
-    pub(super) fn new(rotational: bool) -> Knobs {
+    /// The values at attach; queues are waited for, or they are not, as where seeks cost nothing.
+    pub(super) fn new(waits: bool) -> Knobs {
         Knobs {
             quantum: 8,
             fifo_expire_sync_ns: 125 * MS,
@@ -36,7 +36,7 @@ impl Knobs {
             slice_sync_ns: 100 * MS,
             slice_async_ns: 40 * MS,
             slice_async_rq: 2,
-            slice_idle_ns: if rotational { 8 * MS } else { 0 },
+            slice_idle_ns: if waits { 8 * MS } else { 0 },
             group_idle_ns: 8 * MS,
             low_latency: true,
             target_latency_ns: 300 * MS,

@@ -37,7 +37,7 @@ use crate::merge::Side;
 use crate::staged::node::{Node, unstaged};
 use crate::staged::order::Order;
 use crate::tunable::Tunables;
-use crate::{Entry, Family};
+use crate::{Entry, Family, SLES12};
 
 pub use group::GroupUse;
 pub use knobs::TUNABLES;
@@ -65,7 +65,8 @@ pub const ENTRY: Entry = Entry {
     name: "cfq",
     family: Family::Legacy,
     counterpart: "bfq",
-    compat: &["4.20"],
+    compat: &["4.20", SLES12],
+    levels: &[(SLES12, "`slice_idle` is 8 on every disk, also where seeks cost nothing")],
     tunables: TUNABLES,
     make: Some(|setup| Box::new(Cfq::new(setup))),
     replay: Some(|setup| Box::new(Cfq::new(setup))),
@@ -122,7 +123,7 @@ impl Cfq {
     #[must_use]
     pub fn new(setup: &Setup) -> Cfq {
         Cfq {
-            knobs: Knobs::new(setup.limits.rotational),
+            knobs: Knobs::new(setup.limits.rotational || setup.compat == SLES12),
             limits: setup.limits.clone(),
             nomerges: setup.nomerges,
             nodes: unstaged(setup.nr_requests),

@@ -56,7 +56,7 @@ use crate::merge::Side;
 use crate::staged::node::{Node, unstaged};
 use crate::staged::order::Order;
 use crate::tunable::Tunables;
-use crate::{Entry, Family};
+use crate::{Entry, Family, SLES12};
 
 use burst::Burst;
 use device_time::DeviceTime;
@@ -80,7 +80,8 @@ pub const ENTRY: Entry = Entry {
     name: "bfq",
     family: Family::Multi,
     counterpart: "cfq",
-    compat: &["6.18"],
+    compat: &["6.18", SLES12],
+    levels: &[(SLES12, "no change: all tunables are those of table 12.3")],
     tunables: TUNABLES,
     make: Some(|setup| Box::new(Bfq::new(setup))),
     replay: Some(|setup| Box::new(Bfq::new(setup))),
