@@ -154,6 +154,68 @@ fn a_second_daemon_beside_the_first_serves_without_a_control_socket_and_says_so(
 }
 
 #[test]
+fn paths_are_taken_as_people_type_them_on_a_host() {
+    let folder = Folder::new();
+    let disks = ["sda=ram:1M,queues=1", "sdb=ram:1M,queue_mode=sq", "vdc=ram:1M,queues=1"];
+    let daemon = Daemon::start(&folder, &disks);
+    let list = "none [mq-deadline] kyber bfq \n";
+    for path in [
+        "block/sda/queue/scheduler",
+        "/sys/block/sda/queue/scheduler",
+        "sys/class/block/sda/queue/scheduler",
+        "/sys/class/block/v*/queue/scheduler",
+    ] {
+        assert_eq!(told(&folder, &["get", path]), list, "{path}");
+    }
+    let typed = "/sys/class/block/sd*/queue/scheduler";
+    let both = "/sys/class/block/sda/queue/scheduler: none [mq-deadline] kyber bfq \n\
+                /sys/class/block/sdb/queue/scheduler: noop [deadline] cfq \n";
+    assert_eq!(told(&folder, &["get", typed]), both);
+    let json: Value =
+        serde_json::from_str(&told(&folder, &["get", "--json", typed])).expect("JSON");
+    assert_eq!(json[1]["path"], "/sys/class/block/sdb/queue/scheduler", "{json}");
+    // Where a part of the path is not there, the others are what it matches.
+    let tunable = told(&folder, &["get", "block/*/queue/iosched/prio_aging_expire"]);
+    assert_eq!(tunable.lines().count(), 2, "{tunable}");
+    assert_eq!(told(&folder, &["ls", "/sys/class/block"]), "sda/\nsdb/\nvdc/\n");
+    let listed = told(&folder, &["ls", "block/sd[ab]/queue/iosched"]);
+    let (first, second) = listed.split_once("\n\n").expect("two folders");
+    assert!(first.starts_with("block/sda/queue/iosched:\n"), "{listed}");
+    assert!(first.contains("\nprio_aging_expire"), "{listed}");
+    assert!(second.starts_with("block/sdb/queue/iosched:\n"), "{listed}");
+    assert!(second.contains("\nfifo_batch\n") && !second.contains("prio_"), "{listed}");
+    told(&folder, &["set", "/sys/block/*/queue/nr_requests", "64"]);
+    let set = told(&folder, &["get", "block/*/queue/nr_requests"]);
+    assert_eq!(set.lines().filter(|line| line.ends_with(": 64")).count(), 3, "{set}");
+    daemon.stop();
+}
+
+#[test]
+fn a_pattern_that_one_of_several_refuses_is_done_for_the_others() {
+    let folder = Folder::new();
+    let disks = ["sda=ram:1M,queues=1", "sdb=ram:1M,queue_mode=sq", "sdc=ram:1M,queues=1"];
+    let daemon = Daemon::start(&folder, &disks);
+    let ended = attempt(&folder, &["set", "block/sd*/queue/scheduler", "kyber"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("EINVAL") && ended.stderr.contains("block/sdb/"), "{ended:?}");
+    assert!(ended.stderr.contains("1 of 3 files refused it; the others have it"), "{ended:?}");
+    let all = told(&folder, &["get", "block/sd*/queue/scheduler"]);
+    assert_eq!(all.matches("[kyber]").count(), 2, "{all}");
+    for (words, part) in [
+        (&["get", "/sys/block/nvme*/queue/scheduler"][..], "matches nothing in the tree"),
+        (&["set", "block/sd*/queue/none", "1"], "block/sd*/queue/none matches nothing"),
+        (&["get", "block/sd*"], "block/sd* matches directories only, no file"),
+        (&["set", "block/sdb*/queue/scheduler", "kyber"], "EINVAL"),
+        (&["get", "/sys/block/sdz/queue/scheduler"], "ENOENT"),
+    ] {
+        let ended = attempt(&folder, words);
+        assert_eq!(ended.code, Some(2), "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains(part), "{words:?}: {ended:?}");
+    }
+    daemon.stop();
+}
+
+#[test]
 fn every_scheduler_is_told_with_its_tunables() {
     let folder = Folder::new();
     let text = told(&folder, &["schedulers"]);

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use parse::{Rule, Told};
 
+pub use glob::matches_name;
 pub use plan::{Event, LIST_MAX, Plan, Planned, Subject, TreeDisk, VALUE_MAX, turn_of};
 
 /// The most bytes of a file that is read.

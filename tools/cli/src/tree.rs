@@ -1,11 +1,13 @@
 //! `weir ls`, `get` and `set`: the tree of a running daemon, over its control socket.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+mod paths;
+
 use clap::Args;
-use serde_json::json;
-use weir_control::Node;
+use serde_json::{Value, json};
+use weir_control::{ControlClient, Node};
 
 use crate::Failure;
 use crate::completion::tree_paths;
@@ -14,7 +16,11 @@ use crate::log::say;
 use crate::output::{print, print_line};
 use crate::reload::FAILED;
 
+use paths::{Found, expand, is_pattern, plain};
+
 /// Lists a directory of a running daemon's tree.
+///
+/// A path may begin with /sys, and may be a pattern of a shell, in quotes.
 ///
 /// Example: weir ls block/sda/queue
 #[derive(Debug, Args)]
@@ -32,25 +38,67 @@ pub(crate) struct Ls {
 
 impl Ls {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let names = self.control.connect()?.list(&self.path)?;
-        if self.json {
-            let entries = names.iter().map(|(name, node)| {
-                let (kind, writable) = match node {
-                    Node::Directory => ("directory", false),
-                    Node::File { writable } => ("file", *writable),
-                };
-                json!({ "name": name, "kind": kind, "writable": writable })
-            });
-            return print_line(&json!(entries.collect::<Vec<_>>()).to_string());
+        let mut client = self.control.connect()?;
+        if is_pattern(&self.path) {
+            return self.list_all(&mut client);
         }
-        let line = |(name, node): (String, Node)| {
-            format!("{name}{}\n", if node == Node::Directory { "/" } else { "" })
-        };
-        print(&names.into_iter().map(line).collect::<String>())
+        let names = client.list(plain(&self.path))?;
+        match self.json {
+            true => print_line(&as_json(&names).to_string()),
+            false => print(&as_lines(&names)),
+        }
+    }
+
+    /// Lists every directory that a pattern matches, and names the files, as `ls` does.
+    fn list_all(&self, client: &mut ControlClient) -> Result<(), Failure> {
+        let found = expand(client, &self.path)?;
+        let (mut files, mut folders) = (String::new(), Vec::new());
+        let mut entries = Vec::new();
+        for Found { shown, path, node } in &found {
+            if *node == Node::Directory {
+                let names = client.list(path)?;
+                entries.push(json!({ "path": shown, "entries": as_json(&names) }));
+                folders.push((shown, as_lines(&names)));
+            } else {
+                entries.push(json!({ "path": shown }));
+                files.push_str(&format!("{shown}\n"));
+            }
+        }
+        if self.json {
+            return print_line(&json!(entries).to_string());
+        }
+        let mut parts = if files.is_empty() { Vec::new() } else { vec![files] };
+        let is_one = found.len() == 1;
+        parts.extend(folders.into_iter().map(|(shown, lines)| match is_one {
+            true => lines,
+            false => format!("{shown}:\n{lines}"),
+        }));
+        print(&parts.join("\n"))
     }
 }
 
+fn as_json(names: &[(String, Node)]) -> Value {
+    let entries = names.iter().map(|(name, node)| {
+        let (kind, writable) = match node {
+            Node::Directory => ("directory", false),
+            Node::File { writable } => ("file", *writable),
+        };
+        json!({ "name": name, "kind": kind, "writable": writable })
+    });
+    entries.collect()
+}
+
+fn as_lines(names: &[(String, Node)]) -> String {
+    let line = |(name, node): &(String, Node)| {
+        format!("{name}{}\n", if *node == Node::Directory { "/" } else { "" })
+    };
+    names.iter().map(line).collect()
+}
+
 /// Prints a file of a running daemon's tree.
+///
+/// A path may begin with /sys, and may be a pattern of a shell, in quotes: where it matches several
+/// files, the path stands before each line.
 ///
 /// Example: weir get block/sda/queue/scheduler
 #[derive(Debug, Args)]
@@ -68,20 +116,71 @@ pub(crate) struct Get {
 
 impl Get {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let text = self.control.connect()?.read(&self.path)?;
-        if self.json {
-            let value = json!({ "path": self.path, "value": text.trim_end_matches('\n') });
-            print_line(&value.to_string())
-        } else {
-            print(&text)
+        let mut client = self.control.connect()?;
+        if is_pattern(&self.path) {
+            return self.read_all(&mut client);
         }
+        let text = client.read(plain(&self.path))?;
+        match self.json {
+            true => print_line(&value_of(&self.path, &text).to_string()),
+            false => print(&text),
+        }
+    }
+
+    /// Prints every file that a pattern matches, each line behind the path if there are several.
+    fn read_all(&self, client: &mut ControlClient) -> Result<(), Failure> {
+        let found = files_of(client, &self.path)?;
+        let (mut values, mut text, mut failed) = (Vec::new(), String::new(), 0);
+        for Found { shown, path, .. } in &found {
+            match client.read(path) {
+                Ok(value) if found.len() == 1 => text = value,
+                Ok(value) => {
+                    text.extend(value.lines().map(|line| format!("{shown}: {line}\n")));
+                    values.push(value_of(shown, &value));
+                    continue;
+                }
+                Err(why) => {
+                    failed += 1;
+                    say(&format!("weir: {why}"));
+                    continue;
+                }
+            }
+            values.push(value_of(shown, &text));
+        }
+        match self.json {
+            true => print_line(&json!(values).to_string())?,
+            false => print(&text)?,
+        }
+        some_failed(failed, found.len(), "could not be read")
+    }
+}
+
+fn value_of(path: &str, text: &str) -> Value {
+    json!({ "path": path, "value": text.trim_end_matches('\n') })
+}
+
+/// The files that a pattern matches.
+fn files_of(client: &mut ControlClient, pattern: &str) -> Result<Vec<Found>, Failure> {
+    let mut found = expand(client, pattern)?;
+    found.retain(|found| found.node != Node::Directory);
+    match found.is_empty() {
+        true => Err(Failure::Bad(format!("ENOENT: {pattern} matches directories only, no file"))),
+        false => Ok(found),
+    }
+}
+
+fn some_failed(failed: usize, of: usize, what: &str) -> Result<(), Failure> {
+    match failed {
+        0 => Ok(()),
+        failed => Err(Failure::No(format!("{failed} of {of} files {what}"))),
     }
 }
 
 /// Writes to a file of a running daemon's tree, or has it read its configuration again.
 ///
 /// A value is taken, cut down to its range or refused as Linux does with the file of that name;
-/// then the error's name is printed and the exit status is 2.
+/// then the error's name is printed and the exit status is 2. With a pattern that matches several
+/// files, those that refuse the value are told, the others have it, and the exit status is 1.
 ///
 /// With --reload the daemon reads its rules and its configuration file again: weights and caps of
 /// groups, schedulers, tunables and queue attributes of disks become what these say, or their
@@ -112,18 +211,49 @@ fn cut_down(path: &str, asked: &str, now: &str) -> Option<String> {
     (asked >= 0 && asked != now).then(|| format!("weir: {path} is {now} now, not {asked}"))
 }
 
+/// Writes to a file, and tells if the value was taken as another one.
+fn write_one(
+    client: &mut ControlClient,
+    shown: &str,
+    path: &str,
+    value: &OsStr,
+) -> Result<(), Failure> {
+    client.write(path, value.as_bytes())?;
+    // A file that cannot be read shows nothing to compare.
+    if let Ok(now) = client.read(path)
+        && let Some(note) = cut_down(shown, &value.to_string_lossy(), &now)
+    {
+        say(&note);
+    }
+    Ok(())
+}
+
+/// Writes to every file that a pattern matches; one that refuses the value keeps none of the others
+/// from it.
+fn write_all(client: &mut ControlClient, pattern: &str, value: &OsStr) -> Result<(), Failure> {
+    let found = files_of(client, pattern)?;
+    let mut failed = 0;
+    for Found { shown, path, .. } in &found {
+        match write_one(client, shown, path, value) {
+            Ok(()) => {}
+            Err(why) if found.len() == 1 => return Err(why),
+            Err(Failure::No(why) | Failure::Bad(why)) => {
+                failed += 1;
+                say(&format!("weir: {why}"));
+            }
+        }
+    }
+    some_failed(failed, found.len(), "refused it; the others have it")
+}
+
 impl Set {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let mut client = self.control.connect()?;
         if let (Some(path), Some(value)) = (&self.path, &self.value) {
-            client.write(path, value.as_bytes())?;
-            // A file that cannot be read shows nothing to compare.
-            if let Ok(now) = client.read(path)
-                && let Some(note) = cut_down(path, &value.to_string_lossy(), &now)
-            {
-                say(&note);
-            }
-            return Ok(());
+            return match is_pattern(path) {
+                true => write_all(&mut client, path, value),
+                false => write_one(&mut client, path, plain(path), value),
+            };
         }
         let told = client.reload()?;
         print(&told)?;

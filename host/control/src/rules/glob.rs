@@ -10,6 +10,13 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
     })
 }
 
+/// Whether a pattern of a shell is all of a name: as in a rule, without alternatives.
+#[must_use]
+pub fn matches_name(pattern: &str, name: &str) -> bool {
+    let [pattern, name] = [pattern, name].map(|text| text.chars().collect::<Vec<char>>());
+    matches_one(&pattern, &name)
+}
+
 /// Goes back to the last star only: an earlier one can take no more than that one can.
 fn matches_one(pattern: &[char], text: &[char]) -> bool {
     let (mut at, mut here) = (0, 0);
@@ -74,7 +81,7 @@ fn class(pattern: &[char], c: char) -> Option<(bool, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{matches, matches_name};
 
     #[test]
     fn a_pattern_is_held_against_the_whole_text() {
@@ -105,6 +112,12 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern:?} and {text:?}");
         }
+    }
+
+    #[test]
+    fn a_pattern_of_a_shell_has_no_alternatives() {
+        assert!(matches_name("sd[ab]", "sdb") && matches_name("a|b", "a|b"));
+        assert!(!matches_name("a|b", "b"));
     }
 
     #[test]
