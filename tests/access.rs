@@ -147,7 +147,8 @@ fn another_user_reaches_a_socket_only_where_that_was_said() {
     assert!(refused.stderr.contains("Permission denied"), "{refused:?}");
     let served = bench(open);
     assert_eq!(served.code, Some(0), "{served:?}");
-    daemon.wait_for(|line| line.contains("uid=65534 gid=65534") && line.contains("serves itself"));
+    daemon
+        .wait_for(|line| line.contains("uid=65534 gid=65534") && line.contains("client connected"));
     let refused = bench(listed);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     daemon.wait_for(|line| line.contains("connection refused") && line.contains("uid=65534"));

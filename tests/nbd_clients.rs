@@ -157,7 +157,7 @@ fn copy_in_and_out(mib: u64, disk: impl Fn(&Folder, &str) -> String, connections
         fs::remove_file(&copy).expect("the copy");
     }
     let said = daemon.stop();
-    let served = said.lines().filter(|line| line.contains("client serves itself")).count() as u32;
+    let served = said.lines().filter(|line| line.contains("client connected")).count() as u32;
     let asked = connections.iter().map(|connections| 1 + 2 * connections);
     assert_eq!(served, asked.sum::<u32>(), "connections of qemu-io and nbdcopy");
     let image = folder.image("sda");

@@ -383,7 +383,7 @@ fn hold(text: &str) {
     let fio = case.is_short().then(|| {
         let fio = start_fio(&folder, &case);
         watchdog.watch(fio.pid());
-        daemon.wait_for_many(JOBS as usize, |line| line.contains("client serves itself"));
+        daemon.wait_for_many(JOBS as usize, |line| line.contains("client connected"));
         fio
     });
     let (below, jobs) = load_over_outage(&folder, &case, &watchdog, below);

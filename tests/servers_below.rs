@@ -39,7 +39,7 @@ fn copy_through(folder: &Folder, server: &Server, mib: u64, connections: &[u32])
             run("nbdcopy", &[&many, &threads, "--flush", &from, &uri]);
             run("nbdcopy", &[&many, &threads, &uri, &to]);
             let said = daemon.stop();
-            let served = said.lines().filter(|line| line.contains("client serves itself"));
+            let served = said.lines().filter(|line| line.contains("client connected"));
             assert_eq!(served.count() as u32, 2 * connections, "{said}");
             assert!(!said.contains("WARN"), "{said}");
             assert_eq!(checksum(&copy), checksum(&source), "{disk}");

@@ -129,8 +129,8 @@ fn lines_that_clients_cause_are_few_and_what_was_left_out_is_counted() {
     (0..CLIENTS).for_each(|_| visit(&folder));
     let said = daemon.stop();
     let (mut lines, mut left_out) = (0, 0);
-    for line in said.lines().filter(|line| line.contains("client serves itself")) {
-        match line.split_once(" more like this") {
+    for line in said.lines().filter(|line| line.contains("client connected")) {
+        match line.split_once(" more in the last") {
             Some((before, _)) => {
                 let count = before.rsplit(' ').next().and_then(|word| word.parse::<usize>().ok());
                 left_out += count.unwrap_or_else(|| panic!("{line}"));

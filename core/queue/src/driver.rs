@@ -218,6 +218,12 @@ pub trait Driver: Send + Sync {
         None
     }
 
+    /// The faults that it knows of on the way to the device now, a sentence each: a server that is
+    /// lost, a connection that is down. By any thread; it does not wait.
+    fn faults(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The partitions that it has, if it is the driver of a pool.
     fn partitions(&self) -> Option<&dyn Partitions> {
         None

@@ -210,6 +210,12 @@ impl Tally {
         self.stats.groups.iter().map(|group| group.sectors.read()).sum()
     }
 
+    /// Sectors of one direction that were moved.
+    #[must_use]
+    pub fn sectors_of(&self, group: Group) -> u64 {
+        self.stats.groups[group as usize].sectors.read()
+    }
+
     /// Bios that were accepted and have not ended.
     #[must_use]
     pub fn in_flight(&self) -> u64 {

@@ -120,6 +120,7 @@ impl Nbd {
             connect_timeout,
             reconnect_ns: nanoseconds(reconnect),
             notices,
+            lost: Mutex::default(),
             durability,
         };
         Ok(Nbd {
@@ -170,6 +171,12 @@ impl Nbd {
 impl Driver for Nbd {
     fn limits(&self) -> Limits {
         self.limits.clone()
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let site = &self.shared.site;
+        let fault = |index: &u16| format!("{site}: connection {index} is lost and not back");
+        self.shared.lost().iter().map(fault).collect()
     }
 
     fn queues(&self) -> Queues {

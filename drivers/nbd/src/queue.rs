@@ -182,6 +182,7 @@ impl NbdQueue {
         self.outage.get_or_insert(now);
         self.leave_by = None;
         self.reported = false;
+        self.shared.lost().insert(self.index);
         let in_flight = self.slots.waiting();
         let doubtful = self.shared.durability.lost(connection.life());
         let mut vouched = false;
@@ -413,6 +414,7 @@ impl NbdQueue {
         }
         match Connection::new(opened, &self.shared.durability) {
             Ok(connection) => {
+                self.shared.lost().remove(&self.index);
                 self.notice("is back");
                 // The socket is the one that was watched while it was on its way.
                 self.state = State::Connected(connection);
@@ -527,6 +529,7 @@ impl DriverQueue for NbdQueue {
 
 impl Drop for NbdQueue {
     fn drop(&mut self) {
+        self.shared.lost().remove(&self.index);
         if let State::Connected(mut connection) = std::mem::replace(&mut self.state, State::Gone) {
             // A loss that no reap has come to see is a loss.
             let durability = &self.shared.durability;

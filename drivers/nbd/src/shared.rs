@@ -1,6 +1,8 @@
 //! The state that all connections of a device share: the server's address, the terms agreed on with
 //! it, and the notices for the user.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_proto_nbd::client::{ServerInfo, Wanted};
@@ -27,9 +29,15 @@ pub(crate) struct Shared {
     pub(crate) reconnect_ns: u64,
     pub(crate) notices: Notices,
     pub(crate) durability: Durability,
+    /// Connections that are lost and not back, by their numbers.
+    pub(crate) lost: Mutex<BTreeSet<u16>>,
 }
 
 impl Shared {
+    pub(crate) fn lost(&self) -> MutexGuard<'_, BTreeSet<u16>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn connect_timeout_ns(&self) -> u64 {
         nanoseconds(self.connect_timeout)
     }

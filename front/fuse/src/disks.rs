@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite, Request};
 use weir_access::Peer;
@@ -61,6 +62,19 @@ struct Open {
     opener: Option<Arc<Opener>>,
     client: Client,
     process: u32,
+    opened: Instant,
+}
+
+impl Open {
+    /// Says that the file is closed, or can no longer be used.
+    fn tell(&self, why: &str) {
+        let Some(opener) = &self.opener else { return };
+        let client = self.client.seen(opener.tally(), &self.device);
+        let (peer, disk, bytes) = (&client.peer, &client.disk, client.bytes);
+        let lasted_s = self.opened.elapsed().as_secs();
+        let client = client.number;
+        tracing::info!(%peer, %disk, client, lasted_s, bytes, why, "disk is a file no more");
+    }
 }
 
 impl Disks {
@@ -108,7 +122,11 @@ impl Disks {
         self.background().remove(&disk.config().name);
         let mut openers = self.openers();
         let open = openers.table.values_mut().filter(|open| open.device.is(disk));
-        let gone: Vec<_> = open.filter_map(|open| open.opener.take()).collect();
+        let end = |open: &mut Open| {
+            open.tell("closed by us: the disk goes");
+            open.opener.take()
+        };
+        let gone: Vec<_> = open.filter_map(end).collect();
         drop(openers);
         gone.len()
     }
@@ -182,8 +200,11 @@ impl Disks {
             in_flight: 0,
             hard_queue: None,
         };
+        let peer = &client.peer;
+        tracing::info!(%peer, disk = %name, client = handle, writes, "disk opened as a file");
         let (device, opener) = (device, Some(Arc::new(opener)));
-        openers.table.insert(handle, Open { device, opener, client, process });
+        let opened = Instant::now();
+        openers.table.insert(handle, Open { device, opener, client, process, opened });
         Ok(())
     }
 
@@ -196,6 +217,7 @@ impl Disks {
         let mut openers = self.openers();
         let gone = openers.table.remove(&handle);
         drop(openers);
+        gone.iter().for_each(|open| open.tell("closed"));
         drop(gone);
     }
 
@@ -316,7 +338,11 @@ impl Clients for Disks {
 
     fn dismiss(&self, number: u64) -> bool {
         let mut openers = self.openers();
-        let opener = openers.table.get_mut(&number).and_then(|open| open.opener.take());
+        let open = openers.table.get_mut(&number);
+        let opener = open.and_then(|open| {
+            open.tell("closed by us, as it was asked for");
+            open.opener.take()
+        });
         drop(openers);
         opener.is_some()
     }

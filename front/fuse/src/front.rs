@@ -135,6 +135,11 @@ impl Front for FuseFront {
         mount.as_ref().map(line).unwrap_or_default()
     }
 
+    fn places(&self) -> Vec<String> {
+        let mount = self.mount();
+        mount.iter().map(|mount| mount.folder().display().to_string()).collect()
+    }
+
     fn example(&self, _: &Device) -> Option<String> {
         None
     }

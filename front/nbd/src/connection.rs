@@ -92,6 +92,8 @@ pub(crate) struct Connection {
     pub(crate) exports: Option<Arc<Exports>>,
     /// Its number among the server's clients, once it has a session.
     pub(crate) client: Option<u64>,
+    /// Why the server ends it, if it does.
+    pub(crate) ended: Option<&'static str>,
     /// That an export was refused to it stands in the log, where one line of each connection does.
     refusal_told: bool,
 }
@@ -124,6 +126,7 @@ impl Connection {
             ticket: None,
             exports: None,
             client: None,
+            ended: None,
             refusal_told: false,
         }
     }
@@ -209,19 +212,26 @@ impl Connection {
     }
 
     /// Why it is over, for the log.
-    pub(crate) fn reason(&self) -> &str {
-        match &self.phase {
+    pub(crate) fn reason(&self) -> String {
+        let told = match &self.phase {
+            _ if self.ended.is_some() => self.ended.unwrap_or_default(),
             Phase::Closing(why) => why,
             Phase::Session(session) => match &session.end {
-                Some(End::Disconnect) => "client disconnected",
-                Some(End::Violation(why)) => why,
-                Some(End::HeldBack) => "client went away while it was held back",
-                None if session.stopping => "server is shutting down",
-                None if self.channel.is_cut() => "client's stream was cut: it has no end in TLS",
-                None => "client went away",
+                Some(End::Disconnect) => "it disconnected",
+                Some(End::Violation(why)) => return format!("protocol error: {why}"),
+                Some(End::HeldBack) => "connection lost while it was held back",
+                None if session.stopping => "closed by us: the server is shutting down",
+                None if self.channel.is_cut() => "connection lost: its stream has no end in TLS",
+                None => "connection lost",
             },
-            Phase::Handshake(_) | Phase::Agreed(_) => "client went away in the handshake",
-        }
+            Phase::Handshake(_) | Phase::Agreed(_) => "connection lost in the handshake",
+        };
+        String::from(told)
+    }
+
+    /// Whether it talks over TLS.
+    pub(crate) fn is_sealed(&self) -> bool {
+        matches!(self.channel, Channel::Secure(_))
     }
 
     /// The socket can be read.

@@ -175,6 +175,10 @@ impl Front for NbdFront {
         format!("listening on:\n{lines}")
     }
 
+    fn places(&self) -> Vec<String> {
+        self.addresses().into_iter().map(|(address, _)| address.to_string()).collect()
+    }
+
     fn example(&self, disk: &Device) -> Option<String> {
         let plain = self.addresses().into_iter().find(|(_, rule)| *rule != TlsRule::Require);
         let uri = uri(&plain?.0);

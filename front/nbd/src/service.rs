@@ -1,5 +1,6 @@
 //! The server's part on one reactor: its connections, and on the first one the listeners.
 
+mod farewell;
 mod memory;
 mod room;
 
@@ -183,7 +184,7 @@ impl NbdService {
         if let Err(error) = prepare(&fd) {
             return tracing::warn!(%peer, %error, "connection refused");
         }
-        tracing::debug!(%peer, "client connected");
+        tracing::debug!(%peer, "connection accepted");
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             (self.places.len() - 1) as u32
@@ -271,7 +272,7 @@ impl NbdService {
         }
         if let Err(error) = connection.watch(turn, place) {
             tracing::error!(peer = %connection.peer, %error, "a connection cannot be watched");
-            return self.close(turn, place);
+            return self.end(turn, place, "closed by us: it cannot be watched");
         }
         if connection.is_paused() {
             self.paused.push(place);
@@ -295,17 +296,23 @@ impl NbdService {
         }
     }
 
+    /// Ends a connection that would go on, for this reason.
+    fn end(&mut self, turn: &mut Turn<'_>, place: u32, why: &'static str) {
+        if let Some(connection) = self.tenant(place) {
+            connection.ended = Some(why);
+        }
+        self.close(turn, place);
+    }
+
     /// Ends a connection.
     fn close(&mut self, turn: &mut Turn<'_>, place: u32) {
         let entry = &mut self.places[place as usize];
         let Some(mut connection) = entry.tenant.take() else { return };
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(place);
-        tracing::debug!(peer = %connection.peer, why = connection.reason(), "connection closed");
         self.throttled.retain(|(_, throttled)| *throttled != place);
-        if let Some(client) = connection.client {
-            self.shared.forget_client(client);
-        }
+        let gone = connection.client.and_then(|client| self.shared.forget_client(client));
+        farewell::tell(&connection, gone.as_ref(), turn.now());
         // Its place is given away when everything else is.
         let ticket = connection.ticket.take();
         if let Some(seat) = connection.dissolve(&mut self.pool) {
@@ -335,7 +342,8 @@ impl NbdService {
 
     /// Ends every connection, whatever it owes.
     pub(crate) fn cut(&mut self, turn: &mut Turn<'_>) {
-        (0..self.places.len() as u32).for_each(|place| self.close(turn, place));
+        let why = "closed by us: the stop did not wait any longer";
+        (0..self.places.len() as u32).for_each(|place| self.end(turn, place, why));
     }
 
     /// Lets those in again whose caps may have room by now.
@@ -386,8 +394,7 @@ impl NbdService {
     pub(crate) fn dismiss(&mut self, turn: &mut Turn<'_>, place: u32, client: u64) {
         let Some(connection) = self.tenant(place) else { return };
         if connection.client == Some(client) {
-            tracing::info!(peer = %connection.peer, "client ended, as it was asked for");
-            self.close(turn, place);
+            self.end(turn, place, "closed by us, as it was asked for");
         }
     }
 
@@ -473,9 +480,7 @@ impl Service for NbdService {
             let deadline = self.tenant(place).and_then(|connection| connection.deadline);
             match deadline {
                 Some(at) if at <= now => {
-                    let why = "client took too long";
-                    tracing::debug!(peer = self.tenant(place).map(|c| c.peer.as_str()), why);
-                    self.close(turn, place);
+                    self.end(turn, place, "closed by us: it took too long");
                 }
                 Some(at) => next = Some(next.map_or(at, |earliest: Nanos| earliest.min(at))),
                 None => {}
@@ -502,8 +507,7 @@ fn start(
     let export = &exports.served[agreed.export];
     match turn.submitter(&export.device, place) {
         Ok(seat) => {
-            let (peer, name, mode) = (&connection.peer, &agreed.name, agreed.mode);
-            tracing::info!(%peer, export = %name, ?mode, "client serves itself from an export");
+            let peer = &connection.peer;
             let disk = &export.device.config().name;
             let member = shared.groups.join_on(export.group, disk);
             let member = member.expect("checked when the server began");
@@ -511,7 +515,11 @@ fn start(
             let (tally, limits) = (seat.submitter.tally(), export.device.limits());
             let session = Session::new(seat, limits, agreed, member, export, quota);
             let figures = Figures { tally, held: Arc::clone(&session.backlog.held) };
-            let client = shared.add_client(export, (reactor, place), peer, figures);
+            let told = farewell::negotiated(agreed, connection.is_sealed());
+            let name = &agreed.name;
+            let at = (reactor, place);
+            let client = shared.add_client(export, at, peer, figures, turn.now());
+            tracing::info!(%peer, export = %name, client, negotiated = %told, "client connected");
             connection.client = Some(client);
             if let Some(ticket) = &connection.ticket {
                 shared.admission.opened(ticket.number);

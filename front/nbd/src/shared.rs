@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use weir_bio::GroupId;
+use weir_bio::{GroupId, Nanos, SECTOR};
 use weir_control::{Classing, Client};
-use weir_queue::{ClientTimes, Device, Groups, Histogram, Member, Tally};
+use weir_queue::{ClientTimes, Device, Group, Groups, Histogram, Member, Tally};
 
 use crate::admission::Admission;
 use crate::budget::Budget;
@@ -37,6 +37,15 @@ struct Place {
     place: u32,
     figures: Figures,
     device: Device,
+    came: Nanos,
+}
+
+/// A client that has gone, for the log.
+pub(crate) struct Gone {
+    pub(crate) export: String,
+    pub(crate) came: Nanos,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
 }
 
 /// The counters of a client.
@@ -123,6 +132,7 @@ impl Shared {
         (reactor, place): (usize, u32),
         peer: &str,
         figures: Figures,
+        came: Nanos,
     ) -> u64 {
         let mut clients = self.clients();
         let number = clients.next;
@@ -142,7 +152,7 @@ impl Shared {
             hard_queue: None,
         };
         let device = device.clone();
-        clients.there.insert(number, Place { client, reactor, place, figures, device });
+        clients.there.insert(number, Place { client, reactor, place, figures, device, came });
         number
     }
 
@@ -154,8 +164,11 @@ impl Shared {
     }
 
     /// A client has gone.
-    pub(crate) fn forget_client(&self, number: u64) {
-        self.clients().there.remove(&number);
+    pub(crate) fn forget_client(&self, number: u64) -> Option<Gone> {
+        let Place { client, figures, came, .. } = self.clients().there.remove(&number)?;
+        let bytes = |group| figures.tally.sectors_of(group) * SECTOR;
+        let (read_bytes, written_bytes) = (bytes(Group::Read), bytes(Group::Write));
+        Some(Gone { export: client.export, came, read_bytes, written_bytes })
     }
 
     /// Notes that a client's I/O has another class: the reactor and the place of its

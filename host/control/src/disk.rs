@@ -115,6 +115,26 @@ pub trait Disk: Send + Sync {
         None
     }
 
+    /// Its target as it was stated, without secrets, if that is known.
+    fn target(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether it was closed for good.
+    fn is_offline(&self) -> bool {
+        false
+    }
+
+    /// Whether it lets no I/O in now, but may later.
+    fn is_held(&self) -> bool {
+        false
+    }
+
+    /// The faults that its driver knows of now, a sentence each.
+    fn faults(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Its number, if it is a partition of a pool.
     fn partition(&self) -> Option<u16> {
         None
@@ -193,6 +213,7 @@ pub struct LiveDisk {
     begun: Nanos,
     last_switch: Mutex<Nanos>,
     map: Option<Arc<dyn MapControl>>,
+    target: Option<String>,
 }
 
 impl LiveDisk {
@@ -205,13 +226,19 @@ impl LiveDisk {
     ) -> LiveDisk {
         let last_switch = Mutex::new(Nanos::ZERO);
         let calls = Box::new(calls);
-        LiveDisk { device, calls, clock, begun: clock(), last_switch, map: None }
+        LiveDisk { device, calls, clock, begun: clock(), last_switch, map: None, target: None }
     }
 
     /// The same, of a mapped disk that is asked and told in this way.
     #[must_use]
     pub fn mapped(self, map: Option<Arc<dyn MapControl>>) -> LiveDisk {
         LiveDisk { map, ..self }
+    }
+
+    /// The same, made of this target, which has no secret in it.
+    #[must_use]
+    pub fn of_target(self, target: String) -> LiveDisk {
+        LiveDisk { target: Some(target), ..self }
     }
 
     fn last_switch(&self) -> MutexGuard<'_, Nanos> {
@@ -307,6 +334,22 @@ impl Disk for LiveDisk {
 
     fn uptime_ms(&self) -> u64 {
         (self.clock)().since(self.begun) / NS_PER_MS
+    }
+
+    fn target(&self) -> Option<&str> {
+        self.target.as_deref()
+    }
+
+    fn is_offline(&self) -> bool {
+        self.device.is_offline()
+    }
+
+    fn is_held(&self) -> bool {
+        self.device.is_held()
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.device.faults()
     }
 
     fn partition(&self) -> Option<u16> {

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use weir_sched::{Entry, Family, SCHEDULERS, Tunable};
 
 use crate::tree::{
-    Attribute, BLOCK_ATTRIBUTES, CLIENT_ATTRIBUTES, DEVICE_ATTRIBUTES, DM_ATTRIBUTES,
-    FRONT_ATTRIBUTES, GROUP_ATTRIBUTES, MAP_ATTRIBUTES, PARTITION_ATTRIBUTES,
+    Attribute, BLOCK_ATTRIBUTES, CLIENT_ATTRIBUTES, DAEMON_ATTRIBUTES, DEVICE_ATTRIBUTES,
+    DM_ATTRIBUTES, FRONT_ATTRIBUTES, GROUP_ATTRIBUTES, MAP_ATTRIBUTES, PARTITION_ATTRIBUTES,
     PARTITION_WEIR_ATTRIBUTES, QUEUE_ATTRIBUTES, WEIR_ATTRIBUTES,
 };
 
@@ -60,6 +60,7 @@ pub fn markdown() -> String {
         attributes(&mut page, title, path, table);
     }
     attributes(&mut page, "Groups", "cgroup/<path>", GROUP_ATTRIBUTES);
+    attributes(&mut page, "The daemon", "weir", DAEMON_ATTRIBUTES);
     attributes(&mut page, "The NBD server", "nbd", FRONT_ATTRIBUTES);
     let paths = "nbd/<export>/<connection>`, `fuse/<disk>/<open file>";
     attributes(&mut page, "Clients", paths, CLIENT_ATTRIBUTES);

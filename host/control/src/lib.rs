@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod about;
 mod census;
 mod clients;
 pub mod config;
@@ -18,8 +19,10 @@ mod errno;
 mod number;
 pub mod rules;
 mod socket;
+mod status;
 pub mod tree;
 
+pub use about::{About, Listener};
 pub use census::{Census, ClientSeen, DiskSeen};
 pub use clients::{Classing, Client, Clients, Memory};
 pub use config::{Config, ConfigError, Export};

@@ -7,6 +7,7 @@
 
 mod block;
 mod clients;
+mod daemon;
 pub(crate) mod entry;
 mod folder;
 mod groups;
@@ -19,6 +20,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use weir_queue::{Groups, LiveRecording};
 
+use crate::about::About;
 use crate::clients::Clients;
 use crate::disk::Disk;
 use crate::errno::{Errno, Failure};
@@ -30,6 +32,7 @@ pub use block::{
     PARTITION_WEIR as PARTITION_WEIR_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES,
 };
 pub use clients::{ATTRIBUTES as CLIENT_ATTRIBUTES, Connection, FRONT as FRONT_ATTRIBUTES};
+pub use daemon::ATTRIBUTES as DAEMON_ATTRIBUTES;
 pub use entry::Attribute;
 pub use groups::{ATTRIBUTES as GROUP_ATTRIBUTES, Group};
 pub use queue::ATTRIBUTES as QUEUE_ATTRIBUTES;
@@ -45,8 +48,9 @@ pub const VALUE_MAX: usize = 4096;
 /// Longest path, bytes (PATH_MAX).
 pub const PATH_MAX: usize = 4096;
 
-/// The folders of the root that are Linux's; every other one is a front's, named after its kind.
-pub const FIXED: [&str; 5] = ["block", "cgroup", "class", "module", "proc"];
+/// The folders of the root that are Linux's, and the daemon's own, `weir`; every other one is a
+/// front's, named after its kind.
+pub const FIXED: [&str; 6] = ["block", "cgroup", "class", "module", "proc", "weir"];
 
 /// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +121,7 @@ pub struct Tree {
     fronts: RwLock<Vec<Arc<dyn Clients>>>,
     reload: OnceLock<Reload>,
     replace: OnceLock<Replace>,
+    about: OnceLock<About>,
 }
 
 impl Tree {
@@ -163,6 +168,15 @@ impl Tree {
     pub fn show_groups(&self, groups: Arc<Groups>) {
         // Others have no meaning: a daemon has one tree of groups.
         let _ = self.groups.set(groups);
+    }
+
+    /// Shows what a daemon tells of itself under `weir`; only the first that is given counts.
+    pub fn show_daemon(&self, about: About) {
+        let _ = self.about.set(about);
+    }
+
+    pub(crate) fn about(&self) -> Option<&About> {
+        self.about.get()
     }
 
     /// Shows a front's exports and clients in a folder named after its kind. The clients' groups

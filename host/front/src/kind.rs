@@ -216,6 +216,11 @@ pub trait Front: Send + Sync {
     /// Where it is, in lines for people.
     fn introduce(&self) -> String;
 
+    /// Where clients find it now: addresses, or the folder of a mount.
+    fn places(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Lines to paste for a first look at a disk, if there are any.
     fn example(&self, disk: &Device) -> Option<String>;
 

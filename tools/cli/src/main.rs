@@ -29,6 +29,7 @@ mod schedulers;
 mod serve;
 mod served;
 mod sim;
+mod status;
 #[cfg(feature = "top")]
 mod top;
 mod tree;
@@ -61,6 +62,7 @@ enum Command {
     Iostat(iostat::Iostat),
     #[cfg(feature = "top")]
     Top(top::Top),
+    Status(status::Status),
     Map(map::Map),
     Schedulers(schedulers::Schedulers),
     Iscsi(iscsi::Command),
@@ -163,6 +165,7 @@ fn main() -> ExitCode {
         Command::Iostat(iostat) => iostat.run(),
         #[cfg(feature = "top")]
         Command::Top(top) => top.run(),
+        Command::Status(status) => status.run(),
         Command::Map(map) => map.run(),
         Command::Schedulers(schedulers) => schedulers.run(),
         Command::Iscsi(iscsi) => iscsi.run(),

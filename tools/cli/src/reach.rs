@@ -47,6 +47,11 @@ impl Reach {
         }
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.0.as_ref().map(Server::path)
+    }
+
     /// Says where it is.
     pub(crate) fn introduce(&self) -> String {
         let line = |server: &Server| format!("control socket:\n  {}\n", server.path().display());

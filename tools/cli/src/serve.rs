@@ -1,5 +1,6 @@
 //! `weir serve`: the daemon.
 
+mod about;
 mod begin;
 mod bounds;
 mod changes;
@@ -7,6 +8,7 @@ mod disks;
 mod hangup;
 mod pressure;
 mod signals;
+mod stop;
 mod users;
 mod weights;
 
@@ -16,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use weir::units::show_size;
@@ -152,6 +154,7 @@ impl Serve {
         };
         let latest = Arc::new(Mutex::new(Latest::of(&stated.config)));
         let place = self.place(&latest, &daemon);
+        let ways = about::show(&daemon);
         let config = stated.config.clone();
         let parts = Parts {
             fronts: daemon.fronts.clone(),
@@ -180,6 +183,7 @@ impl Serve {
             opened => opened?,
         };
         let reach = self.open(&daemon, sockets, before, &signals)?;
+        ways.open(&reach, &metrics);
         waiting.open();
         if let Some(shortage) = descriptors::shortage(CLIENTS_MAX.into()) {
             tracing::warn!("{shortage}");
@@ -197,6 +201,7 @@ impl Serve {
             return self.hand_over(daemon, reach, &given, &latest);
         }
         activation::notify("STOPPING=1\n");
+        tracing::info!("stopping: {}", signals.name().unwrap_or("the connection has ended"));
         users::tell(&daemon.served.disks(), &daemon.fronts);
         drop((reach, metrics));
         daemon.stop(self.stop_timeout)
@@ -379,7 +384,10 @@ impl Serve {
             tree.add(Arc::new(live(&pool.device)), host.reactors());
         }
         for disk in opened.disks {
-            let shown = live(&disk.device).mapped(disk.map);
+            let name = &disk.device.config().name;
+            let target = config.disk.iter().find(|stated| stated.name == *name);
+            let target = target.map(|stated| weir::target::shown(&stated.target));
+            let shown = live(&disk.device).mapped(disk.map).of_target(target.unwrap_or_default());
             match disk.device.partition() {
                 None => tree.add(Arc::new(shown), host.reactors()),
                 Some(_) => {
@@ -510,25 +518,6 @@ impl ControlCalls for Calls {
 
     fn record(&self, device: &Device) -> Result<LiveRecording, Error> {
         Limited::of(device).record()
-    }
-}
-
-impl Daemon {
-    /// Stops within `limit`: clients first, then every accepted write is finished and flushed.
-    fn stop(&self, limit: Duration) -> Result<(), Failure> {
-        let started = Instant::now();
-        for front in &self.fronts {
-            let left = (limit / 2).saturating_sub(started.elapsed());
-            front.stop(left).iter().for_each(|what| tracing::warn!("{what}"));
-        }
-        let left = (limit * 4 / 5).saturating_sub(started.elapsed());
-        match self.host.stop(left.as_nanos() as u64) {
-            Ok(()) => Ok(()),
-            Err(late) => {
-                let lines: Vec<String> = late.iter().map(ToString::to_string).collect();
-                Err(Failure::No(lines.join("\nweir: ")))
-            }
-        }
     }
 }
 

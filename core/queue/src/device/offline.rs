@@ -99,6 +99,19 @@ impl Device {
         self.shared.current.get().offline || self.partition.as_deref().is_some_and(is_gone)
     }
 
+    /// The faults that its driver knows of now, a sentence each; none if it is offline.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        self.driver().map(|driver| driver.faults()).unwrap_or_default()
+    }
+
+    /// Whether no I/O is let in now: a change of the device waits for what is inside, or has it
+    /// stand.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.shared.gate.is_closed() && !self.is_offline()
+    }
+
     /// The driver, unless the device is offline.
     pub(crate) fn driver(&self) -> Result<Arc<dyn Driver>, Error> {
         let Some(partition) = &self.partition else { return self.driver_of_pool() };

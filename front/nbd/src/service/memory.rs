@@ -83,7 +83,8 @@ impl NbdService {
         if stands && self.shared.budget.has_line() {
             let peer = &connection.peer;
             tracing::info!(%peer, "client given up: a large request of others waits for its own");
-            return self.close(turn, name.place);
+            let why = "closed by us: a large request of others waited for its own";
+            return self.end(turn, name.place, why);
         }
         let until = now + self.turn_patience();
         self.holder = Some(Holder { name, until, owed: left });

@@ -64,7 +64,7 @@ impl NbdService {
                 let peer = &connection.peer;
                 tracing::warn!(%peer, why, "connection closed to make room for another");
             }
-            self.close(turn, place);
+            self.end(turn, place, "closed by us, to make room for another");
         }
         self.shared.admission.go_on();
     }

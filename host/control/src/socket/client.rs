@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::wire::{Answer, Ask, Verb, decode_names, read_answer};
 use crate::errno::Failure;
@@ -59,6 +60,16 @@ impl ControlClient {
             Ok(stream) => Ok(ControlClient { path: path.into(), stream: BufReader::new(stream) }),
             Err(source) => Err(ClientError::Lost { path: path.into(), source }),
         }
+    }
+
+    /// Waits for each answer so long at most from now on; without this, for ever.
+    ///
+    /// # Errors
+    /// A limit of zero.
+    pub fn wait_at_most(&mut self, limit: Duration) -> Result<(), ClientError> {
+        let stream = self.stream.get_ref();
+        let set = stream.set_read_timeout(Some(limit));
+        set.and_then(|()| stream.set_write_timeout(Some(limit))).map_err(|error| self.lost(error))
     }
 
     /// The names in a directory.
@@ -120,6 +131,13 @@ impl ControlClient {
     }
 
     fn lost(&self, source: io::Error) -> ClientError {
+        let source = match source.kind() {
+            // The system's words are that the resource is temporarily unavailable.
+            io::ErrorKind::WouldBlock => {
+                io::Error::new(io::ErrorKind::TimedOut, "it does not answer")
+            }
+            _ => source,
+        };
         ClientError::Lost { path: self.path.clone(), source }
     }
 }

@@ -87,13 +87,21 @@ const FLUSH_ERROR: Attribute = Attribute::tells(
     flush_error,
 );
 
+const TARGET: Attribute = Attribute::tells(
+    "target",
+    "",
+    "the configuration's",
+    "What the disk is made of, as it was stated, without secrets.",
+    |entry| String::from(entry.disk.target().unwrap_or_default()),
+);
+
 const UPTIME: Attribute =
     Attribute::tells("uptime_ms", "ms", "0", "How long the disk has been there.", |entry| {
         entry.disk.uptime_ms().to_string()
     });
 
 /// The files of `block/<pool>/<disk>/weir`.
-pub const PARTITION_WEIR: &[Attribute] = &[FLUSH_ERROR, UPTIME];
+pub const PARTITION_WEIR: &[Attribute] = &[FLUSH_ERROR, TARGET, UPTIME];
 
 fn flush_error(entry: &Entry) -> String {
     entry.disk.flush_error().map_or_else(|| "none".into(), |status| status.to_string())
@@ -181,6 +189,7 @@ pub const WEIR: &[Attribute] = &[
             Spread::RoundRobin => "round-robin",
         })
     }),
+    TARGET,
     UPTIME,
 ];
 

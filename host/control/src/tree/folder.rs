@@ -7,6 +7,7 @@ use weir_sched::Tunable;
 
 use super::block::{self, diskstats};
 use super::clients::{self, Connection};
+use super::daemon;
 use super::entry::{Attribute, Entry};
 use super::groups::{self, Group};
 use super::queue;
@@ -42,6 +43,8 @@ pub(crate) enum Folder {
     Module(bool),
     Parameters(bool),
     Proc,
+    /// What the daemon tells of itself.
+    Daemon,
     /// A group and what is below it.
     Group(Arc<Group>),
     Front(Arc<dyn Clients>),
@@ -58,6 +61,7 @@ pub(crate) enum File {
     Told(String),
     Flag(bool),
     Diskstats,
+    Daemon(&'static Attribute<Tree>),
     Group(Arc<Group>, &'static Attribute<Group>),
     Front(Memory, &'static Attribute<Memory>),
     Client(Arc<Connection>, &'static Attribute<Connection>),
@@ -137,6 +141,9 @@ impl Folder {
             Folder::Module(flag) => folders([("parameters", Folder::Parameters(*flag))]),
             Folder::Parameters(flag) => vec![file("use_blk_mq", File::Flag(*flag))],
             Folder::Proc => vec![file("diskstats", File::Diskstats)],
+            Folder::Daemon => {
+                daemon::ATTRIBUTES.iter().map(|row| file(row.name, File::Daemon(row))).collect()
+            }
             Folder::Group(group) => group_folder(tree, group),
             Folder::Front(front) => exports(front),
             Folder::Export(front, name) => clients_of(tree, front, name),
@@ -159,6 +166,9 @@ fn root(tree: &Tree) -> Children {
     ]);
     if let Some(root) = groups_of(tree).into_iter().find(Group::is_root) {
         children.extend(folders([("cgroup", Folder::Group(Arc::new(root)))]));
+    }
+    if tree.about().is_some() {
+        children.extend(folders([("weir", Folder::Daemon)]));
     }
     children.extend(tree.fronts().into_iter().flat_map(|front| {
         let kind = front.kind();
@@ -321,7 +331,7 @@ impl File {
             File::Group(_, attribute) => attribute.store.is_some(),
             File::Client(_, attribute) => attribute.store.is_some(),
             File::Front(_, attribute) => attribute.store.is_some(),
-            File::Told(_) | File::Flag(_) | File::Diskstats => false,
+            File::Told(_) | File::Flag(_) | File::Diskstats | File::Daemon(_) => false,
         }
     }
 
@@ -336,6 +346,7 @@ impl File {
             File::Told(text) => text.clone(),
             File::Flag(flag) => String::from(if *flag { "Y" } else { "N" }),
             File::Diskstats => return Ok(diskstats(&tree.with_partitions())),
+            File::Daemon(attribute) => (attribute.show)(tree),
             File::Group(group, attribute) => (attribute.show)(group),
             File::Front(memory, attribute) => (attribute.show)(memory),
             File::Client(here, attribute) => (attribute.show)(here),
@@ -365,6 +376,7 @@ impl File {
             | File::Told(_)
             | File::Flag(_)
             | File::Diskstats
+            | File::Daemon(_)
             | File::Group(..)
             | File::Front(..)
             | File::Client(..) => Err(Failure::new(Errno::Access, "it is read-only")),

@@ -1,8 +1,9 @@
 //! Few lines of each kind that a client can cause, however often the client causes them.
 //!
-//! A kind is a place in the code that logs. Lines left out are counted, and their number is printed
-//! before the next line of their kind, after [`TOLD_AFTER`], or at the end. Lines of the level
-//! `debug` and below were asked for by `WEIR_LOG` and are all written.
+//! A kind is a place in the code that logs. Once a line is left out, none of its kind is written
+//! until the number of those left out is, [`TOLD_AFTER`] later or at the end: a storm makes a
+//! handful of lines and a summary each ten seconds. Lines of the level `debug` and below were asked
+//! for by `WEIR_LOG` and are all written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,6 +43,8 @@ struct Kind {
     allowed: f64,
     at: Instant,
     left_out: u64,
+    /// When the first of them was.
+    since: Instant,
 }
 
 impl Kind {
@@ -49,14 +52,17 @@ impl Kind {
         let mut message = Message::default();
         event.record(&mut message);
         let level = *event.metadata().level();
-        Kind { level, message: message.0, allowed: BURST, at: now, left_out: 0 }
+        Kind { level, message: message.0, allowed: BURST, at: now, left_out: 0, since: now }
     }
 
     /// Whether one more may be written.
     fn admits(&mut self, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         (self.allowed, self.at) = ((self.allowed + since * PER_SECOND).min(BURST), now);
-        if self.allowed < 1.0 {
+        if self.allowed < 1.0 || self.left_out > 0 {
+            if self.left_out == 0 {
+                self.since = now;
+            }
             self.left_out += 1;
             return false;
         }
@@ -65,10 +71,12 @@ impl Kind {
     }
 
     /// The line on the lines left out.
-    fn told(&mut self) -> Option<String> {
+    fn told(&mut self, now: Instant) -> Option<String> {
         let count = std::mem::take(&mut self.left_out);
         let (level, message) = (self.level, &self.message);
-        (count > 0).then(|| format!("{level:>5} {message}: {count} more like this were left out"))
+        let seconds = now.saturating_duration_since(self.since).as_secs_f64().ceil();
+        (count > 0)
+            .then(|| format!("{level:>5} {message}: … and {count} more in the last {seconds} s"))
     }
 }
 
@@ -80,7 +88,10 @@ impl Rate {
     /// Makes the lines that tell of all that was left out.
     pub(super) fn teller(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
         let kinds = Arc::clone(&self.kinds);
-        move || locked(&kinds).values_mut().filter_map(Kind::told).collect()
+        move || {
+            let now = Instant::now();
+            locked(&kinds).values_mut().filter_map(|kind| kind.told(now)).collect()
+        }
     }
 }
 
@@ -101,11 +112,7 @@ impl<S: Subscriber> Layer<S> for Rate {
         let kind = kinds.entry(metadata.callsite()).or_insert_with(|| Kind::new(event, now));
         let admitted = kind.admits(now);
         let first = !admitted && kind.left_out == 1;
-        let told = if admitted { kind.told() } else { None };
         drop(kinds);
-        if let Some(line) = told {
-            self.outlet.put(format!("{line}\n").as_bytes());
-        }
         if first {
             self.outlet.at(now + TOLD_AFTER, self.teller());
         }
@@ -130,16 +137,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_passes_then_a_line_each_second_and_the_rest_is_counted() {
+    fn a_burst_passes_and_then_the_rest_is_counted_until_that_is_told() {
         let begin = Instant::now();
         let message = String::from("a client");
-        let mut kind = Kind { level: Level::WARN, message, allowed: BURST, at: begin, left_out: 0 };
+        let (level, since) = (Level::WARN, begin);
+        let mut kind = Kind { level, message, allowed: BURST, at: begin, left_out: 0, since };
         let count = |kind: &mut Kind, now| (0..100).filter(|_| kind.admits(now)).count();
         assert_eq!(count(&mut kind, begin), 20);
-        let told = " WARN a client: 80 more like this were left out";
-        assert_eq!(kind.told().as_deref(), Some(told));
-        assert_eq!(kind.told(), None);
-        assert_eq!(count(&mut kind, begin + Duration::from_secs(3)), 3);
+        // Not one by one behind each other: the summary comes first.
+        let later = begin + Duration::from_secs(3);
+        assert_eq!(count(&mut kind, later), 0);
+        let told = " WARN a client: … and 180 more in the last 3 s";
+        assert_eq!(kind.told(later).as_deref(), Some(told));
+        assert_eq!(kind.told(later), None);
+        assert_eq!(count(&mut kind, later), 3);
+        let told = " WARN a client: … and 97 more in the last 10 s";
+        assert_eq!(kind.told(begin + Duration::from_secs(13)).as_deref(), Some(told));
         assert_eq!(count(&mut kind, begin + Duration::from_secs(3600)), 20);
     }
 }

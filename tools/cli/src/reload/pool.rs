@@ -114,7 +114,8 @@ impl Reload {
         let size = device.enlarge(0).map_err(|error| error.to_string())?;
         let grow = Limited::of(&device).reconfigure(|parts| parts.limits.grow_to(size));
         grow.map_err(|error| error.to_string())?;
-        let shown = Arc::new((self.parts.shown)(&device));
+        let shown = (self.parts.shown)(&device).of_target(weir::target::shown(&disk.target));
+        let shown = Arc::new(shown);
         tree.add_partition(&pool.config().name, shown, self.parts.reactors);
         let exports = self.exports_of(&device, config);
         for (place, front) in self.parts.fronts.iter().enumerate() {

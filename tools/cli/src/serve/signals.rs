@@ -3,8 +3,12 @@
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Failure;
 use crate::handover::{Handed, REPLACED, Waiting};
@@ -13,17 +17,32 @@ use crate::handover::{Handed, REPLACED, Waiting};
 pub(super) struct Signals {
     pipe: UnixStream,
     writer: UnixStream,
+    /// The last signal.
+    last: Arc<AtomicUsize>,
 }
 
 impl Signals {
     pub(super) fn install() -> Result<Signals, Failure> {
         let failed = |e: std::io::Error| format!("signals: {e}");
         let (pipe, writer) = UnixStream::pair().map_err(failed)?;
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let last = Arc::new(AtomicUsize::new(0));
+        for signal in [SIGINT, SIGTERM] {
+            // Before the byte that is waited for.
+            signal_hook::flag::register_usize(signal, Arc::clone(&last), signal as usize)
+                .map_err(failed)?;
             let writer = writer.try_clone().map_err(failed)?;
             signal_hook::low_level::pipe::register(signal, writer).map_err(failed)?;
         }
-        Ok(Signals { pipe, writer })
+        Ok(Signals { pipe, writer, last })
+    }
+
+    /// The name of the last signal, if one has come.
+    pub(super) fn name(&self) -> Option<&'static str> {
+        match self.last.load(Ordering::Relaxed) as i32 {
+            SIGINT => Some("SIGINT"),
+            SIGTERM => Some("SIGTERM"),
+            _ => None,
+        }
     }
 
     /// A byte written here ends the wait as a signal does.

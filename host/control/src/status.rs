@@ -1,0 +1,162 @@
+//! The state of a daemon in one document, `weir/status` of the tree: what `weir status` shows.
+//!
+//! One reading of it costs a sum over disks and clients, whatever their number, and no I/O.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use weir_bio::SECTOR;
+use weir_queue::{PathSeen, QueueMode};
+
+use crate::about::Listener;
+use crate::clients::Client;
+use crate::tree::Tree;
+use crate::tree::entry::Entry;
+
+/// Clients that are listed: those that moved most.
+const BUSIEST: usize = 5;
+
+impl Tree {
+    /// The listeners, a line each.
+    pub(crate) fn listeners(&self) -> String {
+        let listeners = self.about().map(|about| (about.listeners)()).unwrap_or_default();
+        let line = |listener: &Listener| format!("{} {}", listener.kind, listener.place);
+        listeners.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The whole state as one JSON document.
+    pub(crate) fn status(&self) -> Value {
+        let seen: Vec<(&'static str, Vec<Client>)> =
+            self.fronts().iter().map(|front| (front.kind(), front.clients())).collect();
+        let mut of_disk: HashMap<&str, u64> = HashMap::new();
+        let clients =
+            || seen.iter().flat_map(|(kind, all)| all.iter().map(move |one| (*kind, one)));
+        clients().for_each(|(_, client)| *of_disk.entry(&client.disk).or_default() += 1);
+        let partitions = self.partitions();
+        let (mut disks, mut degraded, mut errors) = (Vec::new(), Vec::new(), 0);
+        for entry in self.entries() {
+            let here = partitions.iter().filter(|(pool, _)| pool == entry.name());
+            let here: Vec<_> = here.map(|(pool, entry)| (entry, Some(pool))).collect();
+            // What was partitions' is among the pool's.
+            errors += entry.disk.stats().errors;
+            for (entry, pool) in [(&entry, None)].into_iter().chain(here) {
+                let clients = of_disk.get(entry.name()).copied().unwrap_or(0);
+                let faults = faults(entry);
+                let told = faults.iter().map(|fault| format!("disk {}: {fault}", entry.name()));
+                degraded.extend(told);
+                disks.push(disk(entry, pool, clients, &faults));
+            }
+        }
+        let count = clients().count();
+        let mut busiest: Vec<(&str, &Client)> = clients().collect();
+        busiest.sort_by_key(|(_, client)| std::cmp::Reverse((client.bytes, client.ios)));
+        let busiest: Vec<Value> = busiest.into_iter().take(BUSIEST).map(client).collect();
+        let about = self.about();
+        let listeners = about.map(|about| (about.listeners)()).unwrap_or_default();
+        let listener = |one: &Listener| json!({ "kind": one.kind, "place": one.place });
+        json!({
+            "version": about.map(|about| about.version),
+            "pid": std::process::id(),
+            "uptime_ms": about.map(|about| (about.uptime_ms)()),
+            "listeners": listeners.iter().map(listener).collect::<Vec<_>>(),
+            "disks": disks,
+            "clients": { "count": count, "busiest": busiest },
+            "errors": errors,
+            "degraded": degraded,
+        })
+    }
+}
+
+fn client((front, client): (&str, &Client)) -> Value {
+    json!({
+        "front": front,
+        "export": client.export,
+        "number": client.number,
+        "address": client.peer,
+        "disk": client.disk,
+        "ios": client.ios,
+        "bytes": client.bytes,
+        "in_flight": client.in_flight,
+    })
+}
+
+fn disk(entry: &Entry, pool: Option<&String>, clients: u64, faults: &[String]) -> Value {
+    let (disk, limits) = (&entry.disk, entry.limits());
+    let (tags, _) = disk.tags();
+    let paths = disk.map().map(|map| map.paths()).unwrap_or_default();
+    let path = |path: &PathSeen| {
+        let PathSeen { name, is_valid, fails } = path;
+        json!({ "name": name, "is_valid": is_valid, "fails": fails })
+    };
+    let stats = disk.stats();
+    json!({
+        "name": entry.name(),
+        "pool": pool,
+        "target": disk.target(),
+        "bytes": limits.capacity.saturating_mul(SECTOR),
+        "read_only": limits.read_only,
+        "mode": match disk.config().mode {
+            QueueMode::Mq => "mq",
+            QueueMode::Sq => "sq",
+        },
+        "scheduler": disk.scheduler(),
+        "queues": disk.queues(),
+        "depth": tags,
+        "held": disk.is_held(),
+        "write_cache": write_cache(entry),
+        "flush_error": disk.flush_error().map(|status| status.to_string()),
+        "flushes": stats.flushes,
+        "errors": stats.errors,
+        "in_flight": stats.in_flight,
+        "clients": clients,
+        "paths": paths.iter().map(path).collect::<Vec<_>>(),
+        "degraded": faults,
+    })
+}
+
+/// Flushes are switched off where a driver with a cache, or one that was told to have none, gets
+/// none.
+pub(crate) const DURABILITY_DISABLED: &str = "durability disabled";
+
+fn write_cache(entry: &Entry) -> &'static str {
+    let settings = entry.disk.settings();
+    match (settings.barriers, settings.limits.volatile_cache) {
+        (false, _) => DURABILITY_DISABLED,
+        (true, true) => "write back",
+        // `queue/write_cache` says so although the device has a cache.
+        (true, false) if entry.disk.write_cache().volatile => DURABILITY_DISABLED,
+        (true, false) => "write through",
+    }
+}
+
+/// Why a disk is not as it should be, a sentence each.
+fn faults(entry: &Entry) -> Vec<String> {
+    let disk = &entry.disk;
+    let mut faults = Vec::new();
+    if disk.is_offline() {
+        faults.push(String::from("it is closed"));
+    }
+    if disk.is_held() {
+        faults.push(String::from(HELD));
+    }
+    if let Some(status) = disk.flush_error() {
+        let what = "what was written before it may not be durable";
+        faults.push(format!("a flush failed ({status}): {what}"));
+    }
+    faults.extend(disk.faults());
+    // As Linux names the states of a SCSI disk.
+    if let Some(state) = disk.attribute("state").filter(|state| state != "running") {
+        faults.push(format!("the state of its device is {state}"));
+    }
+    let paths = disk.map().map(|map| map.paths()).unwrap_or_default();
+    let down = paths.iter().filter(|path| !path.is_valid);
+    faults.extend(down.map(|path| format!("path {} is down", path.name)));
+    let lost = disk.stats().quarantined;
+    if lost > 0 {
+        faults.push(format!("{lost} requests were timed out, and its driver still has them"));
+    }
+    faults
+}
+
+/// The fault of a disk that lets no I/O in now. A change of a setting makes it for a moment.
+const HELD: &str = "its queue lets no I/O in: a change or a close waits, or has it stand";

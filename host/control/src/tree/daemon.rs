@@ -1,0 +1,27 @@
+//! The files of `weir`: what the daemon tells of itself.
+
+use super::Tree;
+use super::entry;
+
+type Attribute = entry::Attribute<Tree>;
+
+/// Every file of `weir`.
+pub const ATTRIBUTES: &[Attribute] = &[
+    Attribute::tells(
+        "listeners",
+        "",
+        "the configuration's",
+        "Where the daemon can be reached: the kind and the place, a line each.",
+        Tree::listeners,
+    ),
+    Attribute::tells("pid", "", "the system's", "Its process.", |_| std::process::id().to_string()),
+    Attribute::tells("status", "", "its state", "The document of `weir status --json`.", |tree| {
+        tree.status().to_string()
+    }),
+    Attribute::tells("uptime_ms", "ms", "0", "How long it has run.", |tree| {
+        tree.about().map_or(0, |about| (about.uptime_ms)()).to_string()
+    }),
+    Attribute::tells("version", "", "its own", "Its version.", |tree| {
+        tree.about().map_or_else(String::new, |about| String::from(about.version))
+    }),
+];

@@ -1,0 +1,160 @@
+//! `weir status`, and the lines of the log on clients and on a stop.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::process::{Output, Stdio};
+
+use daemon::client::Client;
+use daemon::{Daemon, Folder, weir};
+use rustix::process::Signal;
+use serde_json::Value;
+
+fn status(folder: &Folder, flags: &[&str]) -> Output {
+    let mut command = weir(folder);
+    command.arg("status").args(flags).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.output().expect("the command runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[track_caller]
+fn document(folder: &Folder, code: i32) -> Value {
+    let output = status(folder, &["--json"]);
+    assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one document")
+}
+
+#[test]
+fn a_healthy_daemon_tells_what_it_serves_and_the_status_is_0() {
+    let folder = Folder::new();
+    let unsafe_disk = folder.file_disk("fast", "8MiB", ",barriers=off");
+    let safe_disk = folder.file_disk("safe", "8MiB", ",scheduler=bfq");
+    let daemon = Daemon::start(&folder, &["sda=ram:64MiB", &unsafe_disk, &safe_disk]);
+    let mut client = Client::connect(&folder.socket(), "safe");
+    client.write(0, 0, &[7; 8192]).expect("an answer");
+    let idle: Vec<Client> = (0..9).map(|_| Client::connect(&folder.socket(), "sda")).collect();
+    let state = document(&folder, 0);
+    assert_eq!(state["pid"], daemon.pid().as_raw_nonzero().get());
+    assert_eq!(state["version"], env!("CARGO_PKG_VERSION"));
+    assert!(state["uptime_ms"].is_u64(), "{state}");
+    let kinds: Vec<&Value> =
+        state["listeners"].as_array().expect("a list").iter().map(|it| &it["kind"]).collect();
+    assert_eq!(kinds, ["nbd", "control"]);
+    let disk = |name: &str| -> Value {
+        let mut disks = state["disks"].as_array().expect("a list").iter();
+        disks.find(|disk| disk["name"] == name).expect("a disk").clone()
+    };
+    assert_eq!(disk("sda")["write_cache"], "write through");
+    assert_eq!(disk("fast")["write_cache"], "durability disabled");
+    assert_eq!(disk("safe")["write_cache"], "write back");
+    assert_eq!(disk("safe")["scheduler"], "bfq");
+    assert_eq!(disk("sda")["target"], "ram:64MiB");
+    assert_eq!((&disk("sda")["clients"], &disk("safe")["clients"]), (&9.into(), &1.into()));
+    assert_eq!(state["clients"]["count"], 10);
+    let busiest = state["clients"]["busiest"].as_array().expect("a list");
+    assert_eq!((busiest.len(), &busiest[0]["disk"]), (5, &Value::from("safe")), "{state}");
+    assert_eq!(busiest[0]["bytes"], 8192);
+    let screen = text(&status(&folder, &[]).stdout);
+    for part in ["healthy", "durability disabled", "ram:64MiB", "clients 10", "bfq"] {
+        assert!(screen.contains(part), "{part} in {screen}");
+    }
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    drop((client, idle));
+    daemon.stop();
+}
+
+#[test]
+fn a_server_that_is_lost_is_degraded_until_it_is_back() {
+    let (below, above) = (Folder::new(), Folder::new());
+    let image = below.file_disk("sda", "8MiB", "");
+    let server = Daemon::start(&below, &[&image]);
+    let target = format!("far=nbd+unix:{}?sda,reconnect=60", below.socket().display());
+    let daemon = Daemon::start(&above, &["near=ram:1MiB", &target]);
+    assert_eq!(document(&above, 0)["degraded"], Value::Array(Vec::new()));
+    server.kill();
+    daemon.wait_for(|line| line.contains("connection 0: lost"));
+    let state = document(&above, 1);
+    let degraded = state["degraded"].as_array().expect("a list");
+    let told = degraded[0].as_str().expect("a sentence");
+    assert!(told.starts_with("disk far: ") && told.contains("is lost"), "{state}");
+    assert_eq!(degraded.len(), 1, "the other disk is well: {state}");
+    let output = status(&above, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("DEGRADED (1)"), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("1 thing is degraded"), "{}", text(&output.stderr));
+    let server = Daemon::start(&below, &[&image]);
+    daemon.wait_for(|line| line.contains("connection 0: is back"));
+    document(&above, 0);
+    daemon.stop();
+    server.stop();
+}
+
+#[test]
+fn without_a_daemon_and_with_one_that_does_not_answer_the_status_is_2() {
+    let folder = Folder::new();
+    let output = status(&folder, &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no daemon at control socket"));
+    let silent = folder.near("silent.sock");
+    let listener = UnixListener::bind(&silent).expect("a socket");
+    let output = status(&folder, &["--control", silent.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("it does not answer"), "{}", text(&output.stderr));
+    drop(listener);
+}
+
+#[test]
+fn the_log_tells_why_clients_go_what_they_moved_and_how_the_stop_went() {
+    let folder = Folder::new();
+    let disk = folder.file_disk("sda", "8MiB", "");
+    let mut daemon =
+        Daemon::start(&folder, &[&disk, "memory=ram:1MiB", "null=null:1MiB,barriers=off"]);
+    let gone = |number: u32| {
+        let name = format!("client={number} ");
+        daemon.wait_for(|line| line.contains("client gone") && line.contains(&name))
+    };
+    let mut first = Client::connect(&folder.socket(), "sda");
+    let came = daemon.wait_for(|line| line.contains("client connected"));
+    for part in ["pid=", "export=sda", "client=0", "negotiated=", "replies"] {
+        assert!(came.contains(part), "{part} in {came}");
+    }
+    first.write(0, 0, &[7; 8192]).expect("an answer");
+    first.read(0, 4096).expect("an answer").expect("a success");
+    first.disconnect().expect("an orderly end");
+    let line = gone(0);
+    for part in ["read=4.0 KiB", "wrote=8.0 KiB", "lasted=", "why=it disconnected", "export=sda"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    drop(Client::connect(&folder.socket(), "memory"));
+    assert!(gone(1).contains("why=connection lost"));
+    let mut bad = Client::connect(&folder.socket(), "memory");
+    bad.stream.write_all(&[0xff; 64]).expect("a listener");
+    assert!(gone(2).contains("why=protocol error: "));
+    let _ended = Client::connect(&folder.socket(), "memory");
+    daemon.wait_for(|line| line.contains("client connected") && line.contains("client=3 "));
+    let mut command = weir(&folder);
+    assert!(command.args(["set", "nbd/memory/3/delete", "1"]).status().expect("it runs").success());
+    assert!(gone(3).contains("why=closed by us, as it was asked for"));
+    let _last = Client::connect(&folder.socket(), "memory");
+    daemon.wait_for(|line| line.contains("client connected") && line.contains("client=4 "));
+    daemon.signal(Signal::INT);
+    assert!(daemon.wait().success());
+    let said = daemon.said();
+    for part in [
+        "stopping: SIGINT",
+        "why=closed by us: the server is shutting down",
+        "1 client was waited for",
+        "disks flushed and closed: sda\n",
+        "disks closed, which have no write cache to flush: memory\n",
+        "disks closed, durability disabled: null\n",
+        "stopped in ",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}

@@ -1,0 +1,43 @@
+//! What the daemon tells of itself in the tree: version, uptime and listeners.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use weir_control::{About, Listener};
+
+use super::Daemon;
+use crate::fronts::MetricsServer;
+use crate::reach::Reach;
+
+/// The ways in that are not fronts', once they are open.
+pub(super) struct Ways(Arc<OnceLock<Vec<Listener>>>);
+
+/// Shows the daemon in its tree.
+pub(super) fn show(daemon: &Daemon) -> Ways {
+    let ways = Ways(Arc::default());
+    let (begun, others, fronts) = (Instant::now(), Arc::clone(&ways.0), daemon.fronts.clone());
+    let listeners = move || {
+        let of_fronts = fronts.iter().flat_map(|front| {
+            let kind = front.kind().name;
+            front.places().into_iter().map(move |place| Listener { kind, place })
+        });
+        of_fronts.chain(others.get().into_iter().flatten().cloned()).collect()
+    };
+    daemon.tree.show_daemon(About {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_ms: Box::new(move || begun.elapsed().as_millis() as u64),
+        listeners: Box::new(listeners),
+    });
+    ways
+}
+
+impl Ways {
+    /// Notes those that are open now.
+    pub(super) fn open(&self, reach: &Reach, metrics: &[MetricsServer]) {
+        let control = reach.path().map(|path| ("control", path.display().to_string()));
+        let metrics = metrics.iter().map(|server| ("metrics", server.address().to_string()));
+        let all = control.into_iter().chain(metrics);
+        // They are opened once.
+        let _ = self.0.set(all.map(|(kind, place)| Listener { kind, place }).collect());
+    }
+}
