@@ -98,6 +98,20 @@ impl Peer {
         self.send_all(body, until)
     }
 
+    /// Sends more of an answer that ends with the connection.
+    pub(crate) fn send_within(&self, bytes: &[u8]) -> io::Result<()> {
+        self.send_all(bytes, Instant::now() + ANSWER_LIMIT)
+    }
+
+    /// Whether the peer has closed the connection, as far as is known without sending.
+    pub(crate) fn is_gone(&self) -> bool {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        match recv(&self.socket, &mut [0; 1], flags) {
+            Ok((count, _)) => count == 0,
+            Err(error) => error != Errno::AGAIN && error != Errno::INTR,
+        }
+    }
+
     /// Ends the connection so that the peer gets what was sent.
     pub(crate) fn part(self) {
         if shutdown(&self.socket, Shutdown::Write).is_err() {

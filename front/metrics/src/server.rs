@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, shutdown};
 use weir_access::{Address, Listen};
@@ -12,6 +12,8 @@ use weir_control::Tree;
 
 use crate::families::metrics;
 use crate::http::{Head, Peer, Refusal};
+use crate::live::{Live, WATCHERS_MAX};
+use crate::page::Page;
 use crate::place::{ListenError, Place};
 
 /// Peers at one time; further ones wait to be accepted.
@@ -23,10 +25,15 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 /// How long the end of peers is waited for when the server ends.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
+/// How long a text of `/metrics` is given to others who ask.
+const FRESH: Duration = Duration::from_secs(1);
+
 /// Bytes of the stack of a peer's thread.
 const STACK: usize = 512 << 10;
 
 const METRICS_KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+const EVENTS: &str = "text/event-stream";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The figures of a daemon at one address. Dropping it ends it: peers are cut off.
@@ -39,8 +46,10 @@ pub struct Server {
 /// What the threads of a server share.
 struct House {
     tree: Arc<Tree>,
-    /// One text is made at a time, however many ask.
-    making: Mutex<()>,
+    /// The last text of `/metrics`: made one at a time, and at most once a second, however many
+    /// ask, so peers that do not read hold the same few.
+    text: Mutex<Option<(Instant, Arc<str>)>>,
+    live: Live,
     peers: Mutex<Peers>,
     /// A peer has gone, or all are to go.
     changed: Condvar,
@@ -61,8 +70,8 @@ impl Server {
     /// An address that cannot be listened on.
     pub fn open(listen: &Listen, tree: Arc<Tree>) -> Result<Server, ListenError> {
         let place = Arc::new(Place::open(listen)?);
-        let (making, peers, changed) = (Mutex::default(), Mutex::default(), Condvar::new());
-        let house = Arc::new(House { tree, making, peers, changed });
+        let (text, peers, live) = (Mutex::default(), Mutex::default(), Live::default());
+        let house = Arc::new(House { tree, text, live, peers, changed: Condvar::new() });
         let (ours, theirs) = (Arc::clone(&place), Arc::clone(&house));
         let accept = move || accept(&ours, &theirs);
         let thread = std::thread::Builder::new().name("weir-metrics".into()).spawn(accept);
@@ -137,9 +146,16 @@ impl House {
         Some(Seat { house: Arc::clone(self), number })
     }
 
-    fn metrics(&self) -> String {
-        let _one = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        metrics(self.tree.census())
+    fn metrics(&self) -> Arc<str> {
+        let mut last = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, text)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return Arc::clone(text);
+        }
+        let text: Arc<str> = metrics(self.tree.census()).into();
+        *last = Some((Instant::now(), Arc::clone(&text)));
+        text
     }
 }
 
@@ -188,7 +204,12 @@ fn serve(peer: Peer, house: &House) {
                     let head = Head { status: OK, kind: METRICS_KIND, fields: &[], length };
                     peer.answer(&head, if head_only { b"" } else { text.as_bytes() })
                 }
-                path => say(&peer, "404 Not Found", &format!("{path}: there is /metrics")),
+                "/" => page(&peer, head_only),
+                "/events" => watch(&peer, house, head_only),
+                path => {
+                    let there = "there are /, /events and /metrics";
+                    say(&peer, "404 Not Found", &format!("{path}: {there}"))
+                }
             }
         }
     };
@@ -196,6 +217,30 @@ fn serve(peer: Peer, house: &House) {
     if answered.is_ok() {
         peer.part();
     }
+}
+
+fn page(peer: &Peer, head_only: bool) -> std::io::Result<()> {
+    let Page { text, policy } = Page::new()?;
+    let fields = &[("Content-Security-Policy", &*policy), ("Referrer-Policy", "no-referrer")];
+    let head = Head { status: OK, kind: HTML, fields, length: Some(text.len()) };
+    peer.answer(&head, if head_only { b"" } else { text.as_bytes() })
+}
+
+/// Sends events until the peer goes, or takes none for [`ANSWER_LIMIT`](crate::http::ANSWER_LIMIT).
+fn watch(peer: &Peer, house: &House, head_only: bool) -> std::io::Result<()> {
+    let Some(mut watcher) = house.live.enter() else {
+        let what = format!("{WATCHERS_MAX} watch already, and no more are served");
+        return say(peer, "503 Service Unavailable", &what);
+    };
+    let head = Head { status: OK, kind: EVENTS, fields: &[], length: None };
+    peer.answer(&head, b"")?;
+    if head_only {
+        return Ok(());
+    }
+    while let Some(event) = watcher.next(&house.tree, || house.peers().closed || peer.is_gone()) {
+        peer.send_within(event.as_bytes())?;
+    }
+    Ok(())
 }
 
 const OK: &str = "200 OK";
