@@ -19,7 +19,7 @@ use serde_json::Value;
 fn a_running_daemon_is_listed_read_and_written() {
     let folder = Folder::new();
     let daemon = Daemon::start(&folder, &["sda=ram:64MiB", "vdb=ram:1MiB,queue_mode=sq"]);
-    assert_eq!(told(&folder, &["ls"]), "block/\ncgroup/\nclass/\nmodule/\nnbd/\nproc/\n");
+    assert_eq!(told(&folder, &["ls"]), "block/\ncgroup/\nclass/\nmodule/\nnbd/\nproc/\nweir/\n");
     assert_eq!(told(&folder, &["ls", "block"]), "sda/\nvdb/\n");
     assert!(told(&folder, &["ls", "block/sda/queue/"]).contains("\nnr_requests\n"));
     assert_eq!(told(&folder, &["get", "block/sda/size"]), "131072\n");
@@ -329,7 +329,7 @@ fn cat_and_echo_do_under_the_mount_what_they_do_in_sysfs() {
     assert_eq!(told(&folder, &["get", "block/sda/queue/nr_requests"]), "64\n");
     assert_eq!(
         shell(&tree, "ls block/sda/weir").stdout,
-        "flush_error\nlast_switch_us\nqueue_mode\nqueues\nspread\nuptime_ms\n"
+        "flush_error\nlast_switch_us\nqueue_mode\nqueues\nspread\ntarget\nuptime_ms\n"
     );
     let everything = shell(&tree, "find . -type f -exec cat {} + > /dev/null");
     assert_eq!((everything.code, everything.stderr.as_str()), (Some(0), ""));
