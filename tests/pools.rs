@@ -201,7 +201,8 @@ fn a_bad_pool_is_refused_with_its_place_its_value_and_the_bound() {
         (format!("{pool}{}{}", with(ram), disk("p", ram)), "of a pool and of a disk"),
         (
             format!("{pool}{}", with("target = \"ram:1M,scheduler=bfq\"")),
-            "disk \"a\": its target states more than a backing and readonly; the queue is the",
+            "disk \"a\": its target states more than a backing, its blocks and readonly; the queue \
+             is the",
         ),
         (
             format!("{pool}{}{}", with("target = \"linear:b\""), disk("b", ram)),
