@@ -1,16 +1,41 @@
-# The two commands of this repository: `make run` and `make test`. README.md says what they print.
+# The commands of this repository. README.md says what `make run` and `make test` print,
+# docs/install.md what the others do.
 
 # rustup installs here; a shell that was open before the installation does not know it yet.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help run test toolchain checkers
+.PHONY: help run test release install uninstall deb toolchain checkers
 
 help:
 	@echo 'make run    serve a 1 GiB disk over NBD on this machine'
 	@echo 'make test   build, check and test everything'
+	@echo 'make install [PREFIX=/usr/local] [DESTDIR=] [WEIR=PROGRAM]    install weir, WEIR if it is built'
+	@echo 'make uninstall [PREFIX=/usr/local] [DESTDIR=]                 take it away again'
+	@echo 'make deb [WEIR=PROGRAM]                                       a Debian package in target/deb'
 
 run: toolchain
 	cargo run --profile quick -p weir-cli --bin weir -- serve
+
+# The program that is installed; another one is built by what named it.
+WEIR ?= target/release/weir
+PREFIX ?= /usr/local
+install uninstall deb: export WEIR := $(WEIR)
+install uninstall: export PREFIX := $(PREFIX)
+install uninstall: export DESTDIR := $(DESTDIR)
+
+install deb: $(if $(filter target/release/weir,$(WEIR)),release)
+
+release: toolchain
+	cargo build --release -p weir-cli --bin weir
+
+install:
+	contrib/install.sh install
+
+uninstall:
+	contrib/install.sh uninstall
+
+deb:
+	contrib/deb/build.sh
 
 test: toolchain checkers
 	tests/packages.sh

@@ -505,7 +505,7 @@ fn there_is_a_man_page_of_every_command() {
     let folder = Folder::new();
     let page = attempt(&folder, &["man", "serve"]);
     assert_eq!(page.code, Some(0), "{}", page.stderr);
-    for part in [".TH weir-serve 1", "\\-\\-disk", "Example: weir serve"] {
+    for part in [".TH weir-serve 1", "\\-\\-disk", ".SH EXAMPLES", "weir serve \\-\\-disk"] {
         assert!(page.stdout.contains(part), "{part} is not in {}", page.stdout);
     }
     fs::create_dir(folder.near("man")).expect("a folder");

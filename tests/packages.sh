@@ -27,6 +27,10 @@ packages=(
     "libiscsi-bin        iscsi-inq --version"
     "chromium            chromium --version"
     "prometheus          prometheus --version"
+    "man-db              man --version"
+    "systemd             systemd-analyze --version"
+    "zsh                 zsh --version"
+    "fish                fish --version"
 )
 
 missing_packages() {

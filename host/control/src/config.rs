@@ -3,6 +3,7 @@
 mod error;
 mod group;
 mod metrics;
+mod page;
 mod section;
 mod value;
 
@@ -21,6 +22,7 @@ use weir_queue::Groups;
 pub use error::ConfigError;
 pub use group::Group;
 pub use metrics::Metrics;
+pub use page::page;
 pub use value::{CLIENTS_MAX, MEMORY_MIN, minimum_block, parse_memory, parse_minimum_block};
 use value::{addresses, burst, level, rate};
 

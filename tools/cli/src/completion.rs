@@ -1,11 +1,8 @@
-//! Completions for a shell, and the man page: both from the declarations of the commands, the list
-//! of schedulers, and the tree of the daemon that runs.
+//! Completions for a shell: from the declarations of the commands, the lists of presets, targets
+//! and schedulers, and the tree of the daemon that runs.
 
 use std::ffi::OsStr;
-use std::io;
-use std::path::PathBuf;
 
-use clap::{Args, Command};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
 use weir_control::Node;
@@ -13,7 +10,7 @@ use weir_load::presets::PRESETS;
 use weir_sched::SCHEDULERS;
 
 use crate::control::Control;
-use crate::{Failure, whole};
+use crate::whole;
 
 /// Answers a shell that asks (`COMPLETE` names it) and ends; otherwise does nothing.
 pub(crate) fn answer_shell() {
@@ -81,50 +78,4 @@ pub(crate) fn disks() -> ArgValueCandidates {
         let names = client.list("block").unwrap_or_default();
         names.into_iter().map(|(name, _)| CompletionCandidate::new(name)).collect()
     })
-}
-
-/// Without the command that is a page already.
-fn helpless(command: Command) -> Command {
-    command.disable_help_subcommand(true).mut_subcommands(helpless)
-}
-
-/// Prints the man page of a command, or writes those of all into a folder.
-///
-/// Example: weir man | man -l -
-#[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
-pub(crate) struct Man {
-    /// Write weir.1, weir-serve.1 and so on into this folder instead.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-    /// The command, as serve; weir itself if not given.
-    command: Option<String>,
-}
-
-impl Man {
-    pub(crate) fn run(&self) -> Result<(), Failure> {
-        let mut weir = helpless(whole());
-        weir.build();
-        if let Some(folder) = &self.dir {
-            let written = clap_mangen::generate_to(weir, folder);
-            return written.map_err(|error| {
-                Failure::Bad(format!("man pages into {:?}: {error}", folder.display()))
-            });
-        }
-        let found = match &self.command {
-            None => weir,
-            Some(name) => weir.find_subcommand(name).cloned().ok_or_else(|| {
-                let names: Vec<_> = weir.get_subcommands().map(Command::get_name).collect();
-                Failure::Bad(format!("no command {name:?}; there are {}", names.join(", ")))
-            })?,
-        };
-        let printed = clap_mangen::Man::new(found).render(&mut io::stdout());
-        match printed {
-            // The reader may have seen enough.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::Bad(format!("standard output: {error}")))
-            }
-            _ => Ok(()),
-        }
-    }
 }

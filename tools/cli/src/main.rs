@@ -16,6 +16,7 @@ mod handover;
 mod iostat;
 mod iscsi;
 mod log;
+mod manual;
 mod map;
 mod order;
 mod output;
@@ -73,7 +74,7 @@ enum Command {
     Replay(replay::Replay),
     Sim(sim::Sim),
     Report(report::Report),
-    Man(completion::Man),
+    Man(manual::Man),
 }
 
 /// Why a command ends without success.

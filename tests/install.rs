@@ -1,0 +1,292 @@
+//! `make install` and `make uninstall`: the files in their places, pages that the reader of manuals
+//! takes without a warning, completions in real shells, and units that systemd understands and that
+//! a socket starts.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use daemon::client::Client;
+use daemon::outside::{leave_out, mortal};
+use daemon::program::{Ended, Running, program};
+use daemon::words::told;
+use daemon::{Daemon, Folder, WEIR, weir};
+
+/// `make` in the repository, with nothing of a make that runs the tests.
+fn make(words: &[&str]) -> Ended {
+    let mut make = program("make");
+    make.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WEIR", "PREFIX", "DESTDIR"] {
+        make.env_remove(name);
+    }
+    make.args(words);
+    Running::start(make).succeed()
+}
+
+/// weir, installed below a folder of its own.
+struct Installed {
+    root: PathBuf,
+    prefix: &'static str,
+}
+
+impl Installed {
+    fn new(folder: &Folder, prefix: &'static str) -> Installed {
+        let root = folder.image("root");
+        let installed = Installed { root, prefix };
+        installed.make("install");
+        installed
+    }
+
+    fn make(&self, target: &str) -> Ended {
+        let root = format!("DESTDIR={}", self.root.display());
+        make(&[target, &root, &format!("PREFIX={}", self.prefix), &format!("WEIR={WEIR}")])
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(&self.prefix[1..]).join(path)
+    }
+
+    fn read(&self, path: &str) -> String {
+        let path = self.path(path);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// The program that the service starts, with its words.
+    fn service(&self) -> Vec<String> {
+        let unit = self.read("lib/systemd/system/weir.service");
+        let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/"));
+        line.expect("a program").split(' ').map(String::from).collect()
+    }
+}
+
+/// All files below a folder, with their paths in it.
+fn files(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path);
+            } else {
+                let inside = path.strip_prefix(folder).expect("a path in it");
+                found.insert(inside.display().to_string());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_installed_has_its_places_and_goes_again_but_for_the_configuration() {
+    let folder = Folder::new();
+    let installed = Installed::new(&folder, "/opt/weir");
+    for (path, mode) in [
+        ("bin/weir", 0o755),
+        ("share/man/man1/weir-serve.1.gz", 0o644),
+        ("share/man/man5/weir.toml.5.gz", 0o644),
+        ("share/man/man7/weir-targets.7.gz", 0o644),
+        ("share/bash-completion/completions/weir", 0o644),
+        ("share/zsh/site-functions/_weir", 0o644),
+        ("share/fish/vendor_completions.d/weir.fish", 0o644),
+        ("lib/systemd/system/weir.service", 0o644),
+        ("lib/systemd/system/weir.socket", 0o644),
+        ("lib/sysusers.d/weir.conf", 0o644),
+        ("lib/tmpfiles.d/weir.conf", 0o644),
+    ] {
+        let data = fs::metadata(installed.path(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+        assert_eq!(data.permissions().mode() & 0o7777, mode, "{path}");
+    }
+    // Without the symbols, of which the built one has most of its size.
+    let size = |path: &Path| fs::metadata(path).expect("a program").len();
+    assert!(size(&installed.path("bin/weir")) < size(Path::new(WEIR)) / 2, "it is not stripped");
+    assert_eq!(installed.service()[0], "opt/weir/bin/weir");
+    let unit = installed.read("lib/systemd/system/weir.service");
+    assert!(!unit.contains("/usr/local"), "the paths do not follow PREFIX");
+
+    let configuration = installed.root.join("etc/weir/weir.toml");
+    fs::write(&configuration, "# mine\n").expect("a configuration");
+    installed.make("install");
+    assert_eq!(fs::read_to_string(&configuration).expect("it"), "# mine\n", "it was written over");
+    let other = installed.path("bin/other");
+    fs::write(&other, "").expect("a file of others");
+    installed.make("uninstall");
+    let left = files(&installed.root);
+    let expected = ["etc/weir/weir.toml", "opt/weir/bin/other"].map(String::from);
+    assert_eq!(left, BTreeSet::from(expected));
+}
+
+#[test]
+#[ignore = "needs man"]
+fn every_page_is_read_without_a_warning_and_has_its_examples() {
+    let folder = Folder::new();
+    let installed = Installed::new(&folder, "/usr");
+    let pages = files(&installed.path("share/man"));
+    assert!(pages.len() > 25, "{pages:?}");
+    for page in pages {
+        let mut man = program("man");
+        man.args(["--warnings=w", "-l"]).arg(installed.path("share/man").join(&page));
+        man.env("MANWIDTH", "80").env("LC_ALL", "C.UTF-8");
+        let Ended { stdout, stderr, .. } = Running::start(man).succeed();
+        assert_eq!(stderr, "", "{page}");
+        if !page.contains("targets") {
+            let (_, examples) = stdout.split_once("\nEXAMPLES\n").expect(&page);
+            let first = examples.lines().next().expect("a line");
+            assert!(first.starts_with("       ") && first.trim().len() > 3, "{page}: {first:?}");
+        }
+    }
+}
+
+/// The units with a root folder around them, in which systemd finds nothing else.
+#[test]
+#[ignore = "needs systemd"]
+fn systemd_takes_the_units_the_account_and_the_folder() {
+    let folder = Folder::new();
+    let installed = Installed::new(&folder, "/usr");
+    let units = ["weir.service", "weir.socket"];
+    let mut verify = program("systemd-analyze");
+    verify.args(["verify", "--man=no", "--recursive-errors=no"]);
+    // It looks for the program itself: that of the root folder.
+    for name in units {
+        let path = format!("lib/systemd/system/{name}");
+        let unit = installed.read(&path);
+        let program = installed.path("bin/weir").display().to_string();
+        let whole = folder.near(name);
+        fs::write(&whole, unit.replace("/usr/bin/weir", &program)).expect("a unit");
+        verify.arg(whole);
+    }
+    let said = Running::start(verify).succeed();
+    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("", ""));
+
+    let root = format!("--root={}", installed.root.display());
+    let mut users = program("systemd-sysusers");
+    users.arg(&root);
+    Running::start(users).succeed();
+    let accounts = fs::read_to_string(installed.root.join("etc/passwd")).expect("accounts");
+    let account = accounts.lines().find(|line| line.starts_with("weir:")).expect("its account");
+    assert!(account.contains(":/var/lib/weir:"), "{account}");
+    if !rustix::process::geteuid().is_root() {
+        return leave_out("giving a folder to an account needs root");
+    }
+    let mut folders = program("systemd-tmpfiles");
+    folders.args(["--create", &root]);
+    Running::start(folders).succeed();
+    let made = fs::metadata(installed.root.join("run/weir")).expect("its folder");
+    let number = account.split(':').nth(2).expect("a number").parse::<u32>().expect("a number");
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), number);
+}
+
+#[test]
+fn bash_completes_by_the_installed_file_also_what_the_daemon_has() {
+    let folder = Folder::new();
+    let installed = Installed::new(&folder, "/usr");
+    let daemon = Daemon::start(&folder, &["sda=ram:1MiB,scheduler=mq-deadline"]);
+    let file = installed.path("share/bash-completion/completions/weir");
+    let offered = |typed: &[&str]| {
+        // As bash does it: the function that `complete` has for the command, with the words typed.
+        let script = format!(
+            "source {}; COMP_WORDS=(weir {}); COMP_CWORD={}; \
+             f=$(complete -p weir); f=${{f##*-F }}; ${{f%% *}} weir {:?} ''; \
+             echo ${{COMPREPLY[*]}}",
+            file.display(),
+            typed.join(" "),
+            typed.len(),
+            typed.last().expect("a word"),
+        );
+        let mut shell = program("bash");
+        let path = std::env::var("PATH").unwrap_or_default();
+        shell.args(["-c", &script]).current_dir(folder.path());
+        shell.env("PATH", format!("{}:{path}", installed.path("bin").display()));
+        shell.env_remove("WEIR_CONTROL");
+        Running::start(shell).succeed().stdout.trim_end().to_owned()
+    };
+    assert_eq!(offered(&["compl"]), "");
+    assert_eq!(offered(&["comp"]), "compare");
+    assert_eq!(offered(&["schedulers", "mq"]), "mq-deadline");
+    assert_eq!(offered(&["get", "block/sda/queue/nr_r"]), "block/sda/queue/nr_requests");
+    assert!(offered(&["bench", "ol"]).split(' ').any(|word| word == "oltp"));
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "needs zsh and fish"]
+fn zsh_and_fish_take_their_files() {
+    let folder = Folder::new();
+    let installed = Installed::new(&folder, "/usr");
+    let path = format!(
+        "{}:{}",
+        installed.path("bin").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let zsh = installed.path("share/zsh/site-functions");
+    let fish = installed.path("share/fish/vendor_completions.d/weir.fish");
+    let run = |shell: &str, script: &str| {
+        let mut shell = program(shell);
+        shell.args(["-c", script]).env("PATH", &path).env("HOME", folder.path());
+        shell.current_dir(folder.path());
+        Running::start(shell).succeed()
+    };
+    // zsh completes in an editor of lines only: the file is found for the command, and read.
+    let script = format!(
+        "fpath=({} $fpath); autoload -U compinit; compinit -D -u; echo $_comps[weir]; \
+         source {}/_weir; echo $_comps[weir]",
+        zsh.display(),
+        zsh.display()
+    );
+    let said = run("zsh", &script);
+    assert_eq!(said.stdout, "_weir\n_clap_dynamic_completer_weir\n", "{}", said.stderr);
+    assert_eq!(said.stderr, "");
+    let script = format!("source {}; complete -C 'weir schedulers mq'", fish.display());
+    let said = run("fish", &script);
+    assert_eq!(said.stdout.trim_end(), "mq-deadline", "{}", said.stderr);
+}
+
+#[test]
+#[ignore = "needs systemd"]
+fn a_client_at_the_socket_starts_the_daemon_as_the_service_says() {
+    let folder = Folder::new();
+    let installed = Installed::new(&folder, "/usr");
+    let mut words = installed.service();
+    words[0] = installed.root.join(&words[0]).display().to_string();
+    let control = folder.near("control.sock");
+    for word in &mut words {
+        match word.as_str() {
+            "/etc/weir/weir.toml" => {
+                *word = installed.root.join(&word[1..]).display().to_string();
+            }
+            "/run/weir/control.sock" => *word = control.display().to_string(),
+            _ => {}
+        }
+    }
+    assert!(words.contains(&control.display().to_string()), "{words:?}");
+    let mut command = mortal("systemd-socket-activate");
+    command.arg(format!("--listen={}", folder.socket().display())).args(&words);
+    command.current_dir(folder.path());
+    command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    let mut daemon = Daemon::spawn_unready(command);
+    daemon.wait_for(|line| line.starts_with("Listening on "));
+    assert!(!control.exists(), "it runs before the first client");
+    let mut client = Client::connect(&folder.socket(), "sda");
+    assert_eq!(client.write(0, 4096, &[7; 4096]).expect("a reply"), 0);
+    assert_eq!(client.read(4096, 4096).expect("a reply"), Ok(vec![7; 4096]));
+    let control = control.to_str().expect("UTF-8");
+    assert_eq!(told(&folder, &["get", "--control", control, "block/sda/size"]), "2097152\n");
+    client.disconnect().expect("a parting");
+    assert_eq!(daemon.terminate().0.code(), Some(0), "{}", daemon.said());
+    assert!(folder.path().join("sda.img").exists());
+}
+
+#[test]
+fn a_page_that_is_not_there_is_refused_with_those_that_are() {
+    let folder = Folder::new();
+    let mut command = weir(&folder);
+    command.args(["man", "frob"]);
+    let Ended { code, stderr, .. } = Running::start(command).end();
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("no page \"frob\"; there are weir, weir-serve,"), "{stderr}");
+}
