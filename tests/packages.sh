@@ -29,6 +29,7 @@ packages=(
     "prometheus          prometheus --version"
     "man-db              man --version"
     "systemd             systemd-analyze --version"
+    "dpkg-dev            dpkg-shlibdeps --version"
     "zsh                 zsh --version"
     "fish                fish --version"
 )

@@ -1,0 +1,309 @@
+//! The Debian package in a root folder of its own: installed, upgraded while a client writes,
+//! removed and purged; and the command of the container recipe in such a folder.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use daemon::client::Client;
+use daemon::outside::{leave_out, mortal};
+use daemon::program::{Noise, Running, program, run, wait_for_writes};
+use daemon::{Daemon, Folder, WEIR};
+
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// A root folder with the packages that weir's depends on, as its dpkg knows.
+struct Root(PathBuf);
+
+impl Root {
+    fn new(folder: &Folder) -> Root {
+        let root = Root(folder.image("root"));
+        let state = root.path("var/lib/dpkg");
+        for inside in ["info", "updates", "triggers"] {
+            fs::create_dir_all(state.join(inside)).expect("a folder");
+        }
+        for inside in ["etc", "tmp", "dev", "proc"] {
+            fs::create_dir_all(root.path(inside)).expect("a folder");
+        }
+        let row = "Package: ${Package}\\nStatus: install ok installed\\nVersion: ${Version}\\n\
+                   Architecture: ${Architecture}\\nMulti-Arch: ${Multi-Arch}\\n\
+                   Maintainer: its\\nDescription: it\\n\\n";
+        let known = run("dpkg-query", &["-W", "-f", row, "libc6", "libgcc-s1", "systemd"]);
+        fs::write(state.join("status"), known.replace("Multi-Arch: \n", "")).expect("a status");
+        for name in ["libc6:amd64", "libgcc-s1:amd64", "systemd"] {
+            fs::write(state.join(format!("info/{name}.list")), "").expect("a list");
+        }
+        root
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.join(path)
+    }
+
+    /// dpkg on this folder, whose scripts are told where they are.
+    fn dpkg(&self, words: &[&str]) -> String {
+        let mut dpkg = program("dpkg");
+        dpkg.arg(format!("--root={}", self.0.display())).arg("--force-script-chrootless");
+        dpkg.arg(format!("--log={}", self.path("dpkg.log").display())).args(words);
+        dpkg.env("DEBIAN_FRONTEND", "noninteractive").env_remove("DPKG_ROOT");
+        let ended = Running::start(dpkg).succeed();
+        ended.stdout + &ended.stderr
+    }
+
+    /// The files that are neither dpkg's own nor lists of accounts.
+    fn files(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let mut folders = vec![self.0.clone()];
+        while let Some(next) = folders.pop() {
+            for entry in fs::read_dir(&next).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                let inside = path.strip_prefix(&self.0).expect("inside").display().to_string();
+                let others = ["var/lib/dpkg", "dpkg.log", "etc/.pwd.lock"].contains(&&*inside)
+                    || ["passwd", "group", "shadow", "gshadow"]
+                        .iter()
+                        .any(|list| inside.trim_end_matches('-') == format!("etc/{list}"));
+                match others {
+                    true => {}
+                    false if path.is_dir() && !path.is_symlink() => folders.push(path),
+                    false => _ = found.insert(inside),
+                }
+            }
+        }
+        found
+    }
+
+    /// Number and group of the account.
+    fn account(&self) -> (u32, u32) {
+        let accounts = fs::read_to_string(self.path("etc/passwd")).expect("accounts");
+        let account = accounts.lines().find(|line| line.starts_with("weir:")).expect("one");
+        let fields: Vec<_> = account.split(':').collect();
+        (fields[2].parse().expect("a number"), fields[3].parse().expect("a number"))
+    }
+}
+
+/// The package, said to be of this version.
+fn package(folder: &Folder, version: &str) -> String {
+    let mut make = program("make");
+    make.current_dir(REPOSITORY);
+    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PREFIX", "DESTDIR"] {
+        make.env_remove(name);
+    }
+    make.env("DEB_COMPRESSION", "gzip").env("DEB_DIR", folder.image("deb"));
+    make.args(["--silent", "deb"]);
+    make.arg(format!("VERSION={version}")).arg(format!("WEIR={WEIR}"));
+    Running::start(make).succeed().stdout.trim_end().to_owned()
+}
+
+/// The service's program with its words: started by the socket below a root folder.
+fn service(folder: &Folder, root: &Root) -> Vec<String> {
+    let unit = root.path("usr/lib/systemd/system/weir.service");
+    let unit = fs::read_to_string(unit).expect("the unit");
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a program");
+    let control = folder.near("control.sock").display().to_string();
+    let word = |word: &str| match word {
+        "/run/weir/control.sock" => control.clone(),
+        _ if word.starts_with('/') => root.path(&word[1..]).display().to_string(),
+        _ => String::from(word),
+    };
+    line.split(' ').map(word).collect()
+}
+
+fn quiet(mut command: Command, folder: &Folder) -> Command {
+    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// A client that writes blocks, each with a number of its own, and connects again when it has lost
+/// its connection.
+struct Writer<'a> {
+    socket: &'a Path,
+    client: Client,
+    /// Of each block the number that was acknowledged last, and those tried since.
+    blocks: Vec<(u64, Vec<u64>)>,
+    connections: u32,
+}
+
+const BLOCKS: usize = 64;
+const BYTES: usize = 4096;
+
+fn block(number: u64) -> Vec<u8> {
+    if number == 0 {
+        return vec![0; BYTES];
+    }
+    let mut bytes = vec![0; BYTES];
+    Noise::new(number).fill(&mut bytes);
+    bytes
+}
+
+impl<'a> Writer<'a> {
+    fn new(socket: &'a Path) -> Writer<'a> {
+        let client = Client::connect(socket, "sda");
+        Writer { socket, client, blocks: vec![(0, Vec::new()); BLOCKS], connections: 1 }
+    }
+
+    fn again(&mut self, lost: &io::Error) {
+        println!("connection {} was lost: {lost}", self.connections);
+        self.client = Client::connect(self.socket, "sda");
+        self.connections += 1;
+    }
+
+    fn write(&mut self, number: u64) {
+        let at = number as usize % BLOCKS;
+        self.blocks[at].1.push(number);
+        match self.client.write(0, (at * BYTES) as u64, &block(number)) {
+            Ok(0) => self.blocks[at] = (number, Vec::new()),
+            Ok(error) => panic!("write {number}: error {error}"),
+            Err(lost) => self.again(&lost),
+        }
+    }
+
+    fn verify(&mut self) {
+        for at in 0..BLOCKS {
+            let bytes = loop {
+                match self.client.read((at * BYTES) as u64, BYTES as u32) {
+                    Ok(bytes) => break bytes.expect("no error of a read"),
+                    Err(lost) => self.again(&lost),
+                }
+            };
+            let (acknowledged, tried) = &self.blocks[at];
+            let mut may_be = tried.iter().chain([acknowledged]);
+            assert!(
+                may_be.any(|number| block(*number) == bytes),
+                "block {at} is neither write {acknowledged}, which was acknowledged, nor {tried:?}"
+            );
+        }
+    }
+}
+
+/// Ends the load also when the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+#[ignore = "needs dpkg-dev and systemd"]
+fn the_package_installs_is_upgraded_under_load_and_goes_without_leaving_a_file() {
+    if !rustix::process::geteuid().is_root() {
+        return leave_out("accounts and owners need root");
+    }
+    let folder = Folder::new();
+    let packages = ["0.1.0", "0.2.0"].map(|version| package(&folder, version));
+    let root = Root::new(&folder);
+    let before = root.files();
+    root.dpkg(&["-i", &packages[0]]);
+    assert!(root.path("etc/systemd/system/sockets.target.wants/weir.socket").is_symlink());
+    let owner = |path: &str| fs::metadata(root.path(path)).expect(path).uid();
+    assert_eq!([owner("var/lib/weir"), owner("run/weir")], [root.account().0; 2]);
+    assert_eq!(owner("usr/bin/weir"), 0);
+
+    let mut command = mortal("systemd-socket-activate");
+    command.arg(format!("--listen={}", folder.socket().display())).args(service(&folder, &root));
+    let mut first = Daemon::spawn_unready(quiet(command, &folder));
+    first.wait_for(|line| line.starts_with("Listening on "));
+    let (over, socket) = (AtomicBool::new(false), folder.socket());
+    let mut writer = Writer::new(&socket);
+    let second = std::thread::scope(|scope| {
+        first.wait_for(|line| line == "weir: ready");
+        let image = folder.near("sda.img");
+        let load = scope.spawn(|| {
+            let mut number = 0;
+            while !over.load(Ordering::Relaxed) {
+                number += 1;
+                writer.write(number);
+                if number.is_multiple_of(BLOCKS as u64) {
+                    writer.verify();
+                }
+            }
+            writer.verify();
+            (number, writer.connections)
+        });
+        let end = Over(&over);
+        wait_for_writes(&image, 50);
+        let said = root.dpkg(&["-i", &packages[1]]);
+        assert!(said.contains("goes on as version 0.1.0"), "{said}");
+        // The program has been exchanged, and the daemon serves on.
+        wait_for_writes(&image, 50);
+        assert_eq!(first.said().lines().filter(|line| *line == "weir: ready").count(), 1);
+        let words = service(&folder, &root);
+        let mut command = mortal(&words[0]);
+        command.args(&words[1..]).arg("--replace");
+        let second = Daemon::spawn(quiet(command, &folder));
+        assert_eq!(first.wait().code(), Some(0), "{}", first.said());
+        wait_for_writes(&image, 50);
+        drop(end);
+        let (number, connections) = load.join().expect("no error of the load");
+        println!("{number} writes");
+        assert_eq!(connections, 2, "the upgrade closed connections, or the replacement none");
+        second
+    });
+    second.stop();
+
+    let configuration = root.path("etc/weir/weir.toml");
+    root.dpkg(&["-r", "weir"]);
+    let left: BTreeSet<_> = root.files().difference(&before).cloned().collect();
+    assert_eq!(left, BTreeSet::from([String::from("etc/weir/weir.toml")]));
+    root.dpkg(&["-i", &packages[1]]);
+    let image = root.path("var/lib/weir/vm.img");
+    fs::write(&image, "data").expect("an image");
+    let said = root.dpkg(&["-P", "weir"]);
+    assert!(!configuration.exists() && said.contains("is not empty and stays"), "{said}");
+    let left: BTreeSet<_> = root.files().difference(&before).cloned().collect();
+    assert_eq!(left, BTreeSet::from([String::from("var/lib/weir/vm.img")]), "data of the operator");
+    assert!(!root.path("etc/weir").exists() && !root.path("run/weir").exists());
+}
+
+/// The command of a recipe for containers: the last `CMD`, a list as JSON has it.
+fn recipe() -> Vec<String> {
+    let path = Path::new(REPOSITORY).join("contrib/container/Containerfile");
+    let text = fs::read_to_string(path).expect("the recipe");
+    let line = text.lines().rev().find_map(|line| line.strip_prefix("CMD ")).expect("a command");
+    serde_json::from_str(line).expect("a list")
+}
+
+#[test]
+#[ignore = "needs dpkg-dev and systemd"]
+fn the_command_of_the_container_serves_in_a_root_folder_as_its_account() {
+    if !rustix::process::geteuid().is_root() {
+        return leave_out("another root folder needs root");
+    }
+    let folder = Folder::new();
+    let root = Root::new(&folder);
+    root.dpkg(&["-i", &package(&folder, "0.1.0")]);
+    // What the base image has of the libraries.
+    let linked = run("ldd", &[WEIR]);
+    for path in linked.split_whitespace().filter(|word| word.starts_with('/')) {
+        let inside = root.path(&path[1..]);
+        fs::create_dir_all(inside.parent().expect("a folder")).expect("a folder");
+        fs::copy(path, inside).expect("a library");
+    }
+    let (user, group) = root.account();
+    let mut command = mortal("chroot");
+    command.arg(format!("--userspec={user}:{group}")).arg(&root.0);
+    command.args(recipe());
+    // The folder of the recipe, where relative paths begin, is that of the root.
+    let line = ["name = \"sda\"", "target = \"file:/var/lib/weir/sda.img,size=8MiB\""].join("\n");
+    fs::write(root.path("etc/weir/weir.toml"), format!("[[disk]]\n{line}\n")).expect("a file");
+    let daemon = Daemon::spawn(quiet(command, &folder));
+    // A socket's path is short; the folder's is not.
+    let short = folder.near("run");
+    std::os::unix::fs::symlink(root.path("run/weir"), &short).expect("a link");
+    let mut client = Client::connect(&short.join("nbd.sock"), "sda");
+    assert_eq!(client.write(0, 0, &[7; 4096]).expect("a reply"), 0);
+    assert_eq!(client.read(0, 4096).expect("a reply"), Ok(vec![7; 4096]));
+    client.disconnect().expect("a parting");
+    let image = fs::metadata(root.path("var/lib/weir/sda.img")).expect("an image");
+    assert_eq!(image.uid(), user, "it serves as another account");
+    daemon.stop();
+}
