@@ -48,6 +48,8 @@ fn a_queue_that_is_opened_anew_answers_nothing_of_what_the_one_before_was_given(
 fn a_driver_is_silent_as_long_as_it_answers_nothing_whatever_it_was_sent_since() {
     // What was sent after the first requests had run out of time gave it another time-out.
     live(787_868);
+    // Here nothing was left to be watched for a moment.
+    live(27_081);
 }
 
 #[test]

@@ -146,9 +146,8 @@ impl HardQueue {
             self.watch.refused_since = None;
         }
         let needed = self.is_in_need(now);
-        let mut gave_up = false;
         if let Some(before) = self.watch.driven.before(self.timeout_ns, now) {
-            gave_up = self.give_up(before, now, replies, sink);
+            self.give_up(before, now, replies, sink);
             // An outage may begin with what was given up.
             self.set_clocks(now);
         }
@@ -165,10 +164,9 @@ impl HardQueue {
         let waits = self.is_in_trouble() && self.unsent() > 0;
         self.watch.trouble = waits || self.watch.silent || self.settling.is_waiting();
         // A request that was given up is not looked for again.
-        let watched = self.driver.in_flight() > self.table.quarantined() || waits || gave_up;
+        let watched = self.driver.in_flight() > self.table.quarantined() || waits;
         self.watch.scan_at = watched.then_some(now + SCAN_NS);
         if !watched {
-            self.watch.suspect = false;
             // How long it still lasts is not looked at any more.
             self.watch.driven.run(now);
             if !self.watch.paused {
@@ -297,22 +295,16 @@ impl HardQueue {
         claims.into_iter().for_each(|claim| self.take_in(claim, now, replies, sink));
     }
 
-    /// Ends what was issued at `before` or earlier; whether there was anything.
-    fn give_up(
-        &mut self,
-        before: Nanos,
-        now: Nanos,
-        replies: &mut Replies,
-        sink: impl Sink,
-    ) -> bool {
+    /// Ends what was issued at `before` or earlier.
+    fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies, sink: impl Sink) {
         let mut overdue = std::mem::take(&mut self.watch.overdue);
         self.table.overdue(before, &mut overdue);
         // A request that waits for a fence keeps its tag of the scheduler, and others wait for
         // that.
         let waits = self.table.quarantined() > 0 && self.unsent() > 0;
-        let gave_up = !overdue.is_empty();
-        self.watch.suspect |= gave_up;
-        // A driver that was asked for nothing is not silent, whatever others are.
+        self.watch.suspect |= !overdue.is_empty();
+        // A driver that was asked for nothing is not silent, whatever others are. One that lets
+        // time run out is suspect until it answers, also when it was idle for a while since.
         let asked = self.driver.in_flight() > self.table.quarantined() || self.unsent() > 0;
         let beside = std::mem::take(&mut self.watch.beside) && asked;
         let suspect = self.watch.suspect || waits || beside;
@@ -337,7 +329,6 @@ impl HardQueue {
         }
         self.watch.overdue = overdue;
         self.gauges.quarantined.set(self.table.quarantined() as u64);
-        gave_up
     }
 
     /// Ends what was accepted at `before` or earlier and waits in front of a driver in trouble, or
