@@ -57,3 +57,8 @@ fn a_lane_is_watched_while_the_scheduler_withholds_from_it_what_lanes_in_need_sh
     // The clock of the last lane that was well began when it was sent something, 1.2 s later.
     live(779_929);
 }
+
+#[test]
+fn a_lane_whose_requests_wait_for_tags_of_silent_lanes_is_watched() {
+    live(192_967);
+}

@@ -8,13 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite, Request};
 use weir_access::Peer;
 use weir_bio::{Bio, Buf, Flags, GroupId, IoPrio, SECTOR};
-use weir_control::{Classing, Client, Clients, Failure, Memory};
-use weir_live::{Host, Job};
+use weir_control::{Classing, Client, Clients, Failure, Memory, priority_of};
+use weir_live::Host;
 use weir_queue::{ClientTimes, Device, Groups, Kept};
 
 use crate::port::{Opener, Reply};
@@ -41,6 +41,7 @@ pub(crate) struct Disks {
     /// The groups that an open file may be in.
     groups: Arc<Groups>,
     openers: Mutex<Openers>,
+    processes: Mutex<Processes>,
 }
 
 #[derive(Default)]
@@ -77,10 +78,44 @@ impl Open {
     }
 }
 
+/// How often the priority of one process is asked for.
+const ASK: Duration = Duration::from_millis(100);
+
+/// The priorities of the processes and threads that have used disks a moment ago.
+#[derive(Default)]
+struct Processes {
+    /// Each with when it is to be asked for again.
+    known: BTreeMap<u32, (IoPrio, Instant)>,
+    /// When those that have not been asked for since are to be forgotten.
+    clean_at: Option<Instant>,
+}
+
+impl Processes {
+    fn priority(&mut self, process: u32, now: Instant, ask: impl Fn(u32) -> IoPrio) -> IoPrio {
+        // A worker of the kernel, or a process that is not seen from here.
+        if process == 0 {
+            return IoPrio::NONE;
+        }
+        if let Some((priority, until)) = self.known.get(&process)
+            && now < *until
+        {
+            return *priority;
+        }
+        if self.clean_at.is_none_or(|at| at <= now) {
+            self.known.retain(|_, (_, until)| now < *until);
+            self.clean_at = Some(now + ASK);
+        }
+        let priority = ask(process);
+        self.known.insert(process, (priority, now + ASK));
+        priority
+    }
+}
+
 impl Disks {
     pub(crate) fn new(host: Arc<Host>, devices: Vec<Device>, groups: Arc<Groups>) -> Disks {
         let (devices, background) = (RwLock::new(devices), Mutex::default());
-        Disks { host, devices, background, groups, openers: Mutex::default() }
+        let (openers, processes) = (Mutex::default(), Mutex::default());
+        Disks { host, devices, background, groups, openers, processes }
     }
 
     fn openers(&self) -> MutexGuard<'_, Openers> {
@@ -193,6 +228,7 @@ impl Disks {
             peer: Peer::Process { uid, gid, pid }.to_string(),
             group: GroupId(0),
             ioprio: IoPrio::NONE,
+            process_priority: IoPrio::NONE,
             background,
             disk: String::from(name),
             ios: 0,
@@ -233,7 +269,20 @@ impl Disks {
         Ok((open.device.clone(), opener))
     }
 
-    pub(crate) fn read(&self, handle: u64, offset: u64, len: u32, reply: ReplyData) {
+    /// The priority of the process that asks for this, or of its thread.
+    fn priority(&self, request: &Request) -> IoPrio {
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        processes.priority(request.pid(), Instant::now(), priority_of)
+    }
+
+    pub(crate) fn read(
+        &self,
+        request: &Request,
+        handle: u64,
+        offset: u64,
+        len: u32,
+        reply: ReplyData,
+    ) {
         let (device, opener) = match self.opener(handle) {
             Ok(found) => found,
             Err(error) => return reply.error(error),
@@ -249,12 +298,14 @@ impl Disks {
         let whole = (offset + len).next_multiple_of(block) - start;
         let bio = Bio::read(start / SECTOR, Buf::zeroed(whole as usize));
         let skip = (offset - start) as usize;
-        opener.enter(Job::new(bio, Reply::Read { reply, skip, len: len as usize }));
+        let reply = Reply::Read { reply, skip, len: len as usize };
+        opener.enter(bio, Kept::default(), self.priority(request), reply);
     }
 
     /// Writes; `durable` if it has to be so when it has ended.
     pub(crate) fn write(
         &self,
+        request: &Request,
         handle: u64,
         offset: u64,
         bytes: &[u8],
@@ -285,13 +336,17 @@ impl Disks {
         });
         let flags = if durable { Flags::FUA } else { Flags::NONE };
         let bio = Bio::write((offset - lead) / SECTOR, buf).with(flags);
-        opener.enter(Job::new(bio, Reply::Write { reply, len: len as u32 }).keeping(kept));
+        let reply = Reply::Write { reply, len: len as u32 };
+        opener.enter(bio, kept, self.priority(request), reply);
     }
 
     /// Makes everything durable that was answered before.
-    pub(crate) fn flush(&self, handle: u64, reply: ReplyEmpty) {
+    pub(crate) fn flush(&self, request: &Request, handle: u64, reply: ReplyEmpty) {
         match self.opener(handle) {
-            Ok((_, opener)) => opener.enter(Job::new(Bio::flush(), Reply::Flush(reply))),
+            Ok((_, opener)) => {
+                let (priority, reply) = (self.priority(request), Reply::Flush(reply));
+                opener.enter(Bio::flush(), Kept::default(), priority, reply);
+            }
             Err(error) => reply.error(error),
         }
     }
@@ -310,7 +365,8 @@ impl Clients for Disks {
         let openers = self.openers();
         let seen = |open: &Open| {
             let opener = open.opener.as_ref()?;
-            Some(open.client.seen(opener.tally(), &open.device))
+            let seen = open.client.seen(opener.tally(), &open.device);
+            Some(Client { process_priority: opener.priority.get(), ..seen })
         };
         openers.table.values().filter_map(seen).collect()
     }
@@ -345,5 +401,33 @@ impl Clients for Disks {
         });
         drop(openers);
         opener.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use weir_bio::Class;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_asked_for_again_after_a_while_and_is_forgotten_when_it_has_left() {
+        let (asked, start) = (Cell::new(0), Instant::now());
+        let mut processes = Processes::default();
+        let mut at = |process: u32, ms: u64| {
+            let given = processes.priority(process, start + Duration::from_millis(ms), |process| {
+                asked.set(asked.get() + 1);
+                IoPrio::new(Class::BestEffort, process as u8)
+            });
+            (given.level(), asked.get(), processes.known.len())
+        };
+        assert_eq!(at(0, 0), (0, 0, 0));
+        assert_eq!(at(1, 0), (1, 1, 1));
+        assert_eq!(at(1, 99), (1, 1, 1));
+        assert_eq!(at(2, 99), (2, 2, 2));
+        assert_eq!(at(1, 100), (1, 3, 2));
+        assert_eq!(at(3, 250), (3, 4, 1));
     }
 }

@@ -302,7 +302,7 @@ impl Filesystem for Files {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -312,7 +312,7 @@ impl Filesystem for Files {
         reply: ReplyData,
     ) {
         if self.disks.has(fh.0) {
-            return self.disks.read(fh.0, offset, size, reply);
+            return self.disks.read(request, fh.0, offset, size, reply);
         }
         match self.text(ino, fh, offset, size) {
             Ok(bytes) => reply.data(&bytes),
@@ -322,7 +322,7 @@ impl Filesystem for Files {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -334,7 +334,7 @@ impl Filesystem for Files {
     ) {
         if self.disks.has(fh.0) {
             let durable = flags.0 & OFlags::DSYNC.bits() as i32 != 0;
-            return self.disks.write(fh.0, offset, data, durable, reply);
+            return self.disks.write(request, fh.0, offset, data, durable, reply);
         }
         // As in sysfs: wherever it is put, a write is one store of at most a page.
         let taken = &data[..data.len().min(weir_control::tree::VALUE_MAX)];
@@ -348,9 +348,9 @@ impl Filesystem for Files {
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
         if self.disks.has(fh.0) {
-            return self.disks.flush(fh.0, reply);
+            return self.disks.flush(request, fh.0, reply);
         }
         reply.ok();
     }

@@ -5,9 +5,10 @@
 //! may be under way.
 
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
-use weir_bio::{GroupId, IoPrio, Status};
+use weir_bio::{Bio, GroupId, IoPrio, Status};
+use weir_control::Seen;
 use weir_live::{Answer, Door, Host, Job};
-use weir_queue::{ClientTimes, Completion, Device, Error, Tally};
+use weir_queue::{ClientTimes, Completion, Device, Error, Kept, Tally};
 
 /// The reply to an I/O: the kernel's request to answer, and the bytes it counts.
 pub(crate) enum Reply {
@@ -52,6 +53,8 @@ const BACKLOG: usize = usize::MAX;
 /// The way to a disk. Dropping it gives the submitter back.
 pub(crate) struct Opener {
     door: Door<Reply>,
+    /// The priority of the process that used it last.
+    pub(crate) priority: Seen,
 }
 
 impl Opener {
@@ -60,7 +63,8 @@ impl Opener {
     /// # Errors
     /// Too many submitters, in the device or on the reactor, or a device that is going away.
     pub(crate) fn open(host: &Host, reactor: usize, device: &Device) -> Result<Opener, Error> {
-        Ok(Opener { door: Door::open(host, reactor, device, BACKLOG)? })
+        let door = Door::open(host, reactor, device, BACKLOG)?;
+        Ok(Opener { door, priority: Seen::default() })
     }
 
     /// The figures of its submitter.
@@ -78,8 +82,12 @@ impl Opener {
         self.door.reclassify(group, ioprio, background);
     }
 
-    /// Sends an I/O in. The kernel is told when it has ended.
-    pub(crate) fn enter(&self, job: Job<Reply>) {
+    /// Sends an I/O of a process of this priority in. The kernel is told when it has ended.
+    pub(crate) fn enter(&self, bio: Bio, kept: Kept, priority: IoPrio, reply: Reply) {
+        if self.priority.get() != priority {
+            self.priority.set(priority);
+        }
+        let job = Job::new(Bio { ioprio: priority, ..bio }, reply).keeping(kept);
         // The thread that takes the kernel's calls is no reactor.
         self.door.enter(job, || false);
     }

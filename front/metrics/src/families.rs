@@ -207,6 +207,7 @@ mod tests {
             peer: String::from("unix"),
             group: weir_bio::GroupId(0),
             ioprio: weir_bio::IoPrio::NONE,
+            process_priority: weir_bio::IoPrio::NONE,
             background: false,
             disk: String::from("sda"),
             ios: 3,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use weir_access::Peer;
 use weir_bio::Nanos;
 use weir_live::{Interest, Turn};
 use weir_proto_nbd::server::{Export, Handshake, Negotiated, Offer, Step};
@@ -63,6 +64,8 @@ pub(crate) struct Connection {
     channel: Channel,
     /// Until it has made itself known over TLS, if it may.
     introduction: Option<Introduction>,
+    pub(crate) who: Peer,
+    /// The same for people.
     pub(crate) peer: String,
     pub(crate) phase: Phase,
     pub(crate) out: Outbox,
@@ -110,6 +113,7 @@ impl Connection {
             fd,
             channel: Channel::Plain,
             introduction,
+            who: Peer::Unknown,
             peer,
             phase: Phase::Handshake(Box::new(handshake)),
             out: Outbox::default(),

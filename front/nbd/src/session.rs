@@ -14,7 +14,8 @@ mod unaligned;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_bio::{Bio, Data, Flags, IoPrio, Limits, Nanos, Op, SECTOR};
+use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, SECTOR};
+use weir_control::PeerPriority;
 use weir_live::Seat;
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::server::{
@@ -33,6 +34,7 @@ use crate::share::Share;
 use crate::slots::{Slot, Slots, Work};
 use crate::survey::{self, Asker, Found, Question};
 use backlog::Backlog;
+use class::Priority;
 use gather::Gathering;
 use unaligned::Cut;
 
@@ -85,7 +87,7 @@ pub(crate) struct Session {
     /// The id of `base:allocation`, where it was agreed on.
     pub(crate) context: u32,
     member: Member,
-    ioprio: IoPrio,
+    priority: Priority,
     /// Its writes are background writes.
     background: bool,
     /// A cap of its group lets nothing in before this.
@@ -147,6 +149,7 @@ impl Session {
         member: Member,
         export: &Arc<Served>,
         quota: Quota,
+        process: PeerPriority,
     ) -> Session {
         Session {
             seat,
@@ -155,7 +158,7 @@ impl Session {
             replies: agreed.replies(),
             context: agreed.allocation.unwrap_or(0),
             member,
-            ioprio: export.ioprio,
+            priority: Priority::of(export.ioprio, process),
             background: export.background,
             throttled_until: None,
             backlog: Backlog::default(),
@@ -240,6 +243,7 @@ impl Session {
         now: Nanos,
     ) -> usize {
         let mut at = self.drop_refused(bytes);
+        self.priority.ask_again(now);
         while self.end.is_none() && !self.is_full(out) && !self.is_paused() {
             let request = match decode(self.geometry.mode, &bytes[at..]) {
                 Decoded::Request(request) => request,

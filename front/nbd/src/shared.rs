@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use weir_bio::{GroupId, Nanos, SECTOR};
-use weir_control::{Classing, Client};
+use weir_bio::{GroupId, IoPrio, Nanos, SECTOR};
+use weir_control::{Classing, Client, Seen};
 use weir_queue::{ClientTimes, Device, Group, Groups, Histogram, Member, Tally};
 
 use crate::admission::Admission;
@@ -54,6 +54,8 @@ pub(crate) struct Figures {
     pub(crate) tally: Tally,
     /// Times for which caps held its requests back.
     pub(crate) held: Arc<Histogram>,
+    /// The priority of its process.
+    pub(crate) priority: Seen,
 }
 
 impl Figures {
@@ -107,7 +109,10 @@ impl Shared {
     /// The clients that are served now.
     pub(crate) fn seen(&self) -> Vec<Client> {
         let clients = self.clients();
-        let seen = |place: &Place| place.client.seen(&place.figures.tally, &place.device);
+        let seen = |place: &Place| Client {
+            process_priority: place.figures.priority.get(),
+            ..place.client.seen(&place.figures.tally, &place.device)
+        };
         clients.there.values().map(seen).collect()
     }
 
@@ -144,6 +149,7 @@ impl Shared {
             peer: String::from(peer),
             group: *group,
             ioprio: *ioprio,
+            process_priority: IoPrio::NONE,
             background: *background,
             disk: device.config().name.clone(),
             ios: 0,

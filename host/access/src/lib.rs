@@ -4,13 +4,14 @@
 //! - [`listen_unix`] and [`listen_tcp`]: sockets that are at no time more open than they were asked
 //!   to be, and that two daemons never take from each other;
 //! - [`Peer`] and [`Allow`]: the client at the other end, and the lists it has to stand in;
+//!   [`io_priority`]: that of its process;
 //! - [`Inherited`] and [`send_descriptors`]: sockets on their way to another process;
 //! - [`folder`]: folders that no other user can change; [`save`]: files written without following a
 //!   link.
 //!
 //! Passwords, certificates and encryption are not here.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod accounts;
 mod allow;
@@ -18,6 +19,7 @@ pub mod folder;
 mod listen;
 mod pass;
 mod peer;
+mod process;
 pub mod save;
 mod socket;
 
@@ -25,4 +27,5 @@ pub use allow::Allow;
 pub use listen::{Address, Listen, SOCKET_PATH_MAX, Tls, TlsRule};
 pub use pass::{Inherited, receive_descriptors, send_descriptors};
 pub use peer::Peer;
+pub use process::io_priority;
 pub use socket::{Rights, SocketFile, listen_tcp, listen_unix};

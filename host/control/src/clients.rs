@@ -16,8 +16,10 @@ pub struct Client {
     pub peer: String,
     /// The group its I/O counts in.
     pub group: GroupId,
-    /// The priority of its I/O.
+    /// The priority that was given to its I/O; not set: that of its process.
     pub ioprio: IoPrio,
+    /// The priority of its process, as it was last seen.
+    pub process_priority: IoPrio,
     /// Its writes are background writes, as write-back is: schedulers put others before them.
     pub background: bool,
     /// The disk behind the export.
@@ -47,6 +49,12 @@ impl Client {
             hard_queue: feeds_one.then(|| tally.hard_queue(device.queues())),
             ..self.clone()
         }
+    }
+
+    /// The priority of its I/O: the one that was given, or else that of its process.
+    #[must_use]
+    pub fn in_effect(&self) -> IoPrio {
+        if self.ioprio == IoPrio::NONE { self.process_priority } else { self.ioprio }
     }
 
     /// Takes a class for its I/O.

@@ -99,6 +99,7 @@ fn peopled() -> (Tree, Arc<Groups>, Arc<Few>) {
         peer: String::from("127.0.0.1:40000"),
         group: a,
         ioprio: IoPrio::NONE,
+        process_priority: IoPrio::NONE,
         background: false,
         disk: String::from("sda"),
         ios: 12,
@@ -159,6 +160,7 @@ fn groups_and_clients_stand_beside_the_disks() {
             "hard_queue",
             "held_ns",
             "inflight",
+            "ioprio",
             "ios",
             "latency",
             "level"

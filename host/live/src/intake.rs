@@ -218,8 +218,8 @@ impl<A: Answer> Door<A> {
         times
     }
 
-    /// Gives the I/O that comes from now on this group and priority, whatever the jobs say; in the
-    /// background its writes are as write-back's.
+    /// Gives the I/O that comes from now on this group and priority, whatever the jobs say; without
+    /// a priority each has its own. In the background its writes are as write-back's.
     pub fn reclassify(&self, group: GroupId, ioprio: IoPrio, background: bool) {
         self.handle.post(move |intake, _| intake.class = Some((group, ioprio, background)));
     }
@@ -392,7 +392,10 @@ impl<A: Answer> Intake<A> {
         }
         while let Some(Job { mut bio, kept, answer }) = self.waiting.pop_front() {
             if let Some((group, ioprio, background)) = self.class {
-                (bio.group, bio.ioprio) = (group, ioprio);
+                bio.group = group;
+                if ioprio != IoPrio::NONE {
+                    bio.ioprio = ioprio;
+                }
                 if background && bio.op.is_write() && bio.sectors > 0 {
                     bio.flags = bio.flags.in_background();
                 }

@@ -55,6 +55,8 @@ pub(super) struct Watch {
     silent: bool,
     /// Lanes of this device are in need, or tags of a set it draws on are lost.
     beside: bool,
+    /// Something waits here for tags, in a scheduler or a soft queue.
+    wanted: bool,
     /// The queue has taken in requests of a lane in need, and not sent all it has since.
     inherits: bool,
     /// Dispatch is paused.
@@ -305,8 +307,9 @@ impl HardQueue {
         self.watch.suspect |= !overdue.is_empty();
         // A driver that was asked for nothing is not silent, whatever others are. One that lets
         // time run out is suspect until it answers, also when it was idle for a while since.
-        let asked = self.driver.in_flight() > self.table.quarantined() || self.unsent() > 0;
-        let beside = std::mem::take(&mut self.watch.beside) && asked;
+        let has = self.driver.in_flight() > self.table.quarantined() || self.unsent() > 0;
+        let wanted = std::mem::take(&mut self.watch.wanted) || has;
+        let beside = std::mem::take(&mut self.watch.beside) && wanted;
         let suspect = self.watch.suspect || waits || beside;
         self.watch.silent |= suspect && self.watch.answered_at <= before;
         for tag in overdue.drain(..) {
@@ -405,9 +408,16 @@ impl HardQueue {
     #[inline]
     pub(crate) fn keeps_waiting(&mut self, beside: bool, now: Nanos) {
         if beside || self.tags.are_short_of_lost() {
-            self.stand_beside();
-            self.watch.begin(self.timeout_ns, now);
+            self.watch.wanted = true;
+            self.is_withheld_from(now);
         }
+    }
+
+    /// A scheduler has something for a lane in need, and does not give it to this one.
+    #[cold]
+    pub(crate) fn is_withheld_from(&mut self, now: Nanos) {
+        self.stand_beside();
+        self.watch.begin(self.timeout_ns, now);
     }
 
     #[cold]

@@ -64,9 +64,13 @@ pub const ATTRIBUTES: &[Attribute] = &[
         "How long caps held its I/O back: the sum, and each bucket's highest value with its count.",
         |here| histogram(&here.times().held),
     ),
-    Attribute::tells("class", "", "the export's", "Priority class of its I/O.", |here| {
-        String::from(name_of(here.as_seen.ioprio.class()))
-    })
+    Attribute::tells(
+        "class",
+        "",
+        "the export's",
+        "Class of its I/O; `none`: its process's.",
+        |here| String::from(name_of(here.as_seen.ioprio.class())),
+    )
     .takes("`none`, `real-time`, `best-effort` or `idle`", store_class),
     Attribute::tells("delete", "", "0", "Whether the client is to end.", |_| String::from("0"))
         .takes("1: it is ended at once; I/O that was accepted is finished", store_delete),
@@ -106,6 +110,13 @@ pub const ATTRIBUTES: &[Attribute] = &[
         "0",
         "I/Os that its disk has accepted and that have not ended.",
         |here| here.as_seen.in_flight.to_string(),
+    ),
+    Attribute::tells(
+        "ioprio",
+        "",
+        "`none`",
+        "Class and level of its I/O, as `ionice -p` prints them: its own, or those of its process.",
+        |here| told(here.as_seen.in_effect()),
     ),
     Attribute::tells(
         "ios",
@@ -152,6 +163,15 @@ fn histogram(times: &Latencies) -> String {
 fn name_of(class: Class) -> &'static str {
     let known = CLASSES.iter().find(|(_, known)| *known == class);
     known.map_or("none", |(name, _)| *name)
+}
+
+/// As ionice(1) prints it.
+fn told(ioprio: IoPrio) -> String {
+    match ioprio.class() {
+        class @ (Class::None | Class::Idle) => String::from(name_of(class)),
+        Class::RealTime => format!("realtime: prio {}", ioprio.level()),
+        class => format!("{}: prio {}", name_of(class), ioprio.level()),
+    }
 }
 
 fn level(ioprio: IoPrio) -> u8 {

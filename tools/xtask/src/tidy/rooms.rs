@@ -130,7 +130,8 @@ pub const ROOMS: &[Room] = &[
     // The library that users name is called what they look for.
     Room::new("front/inproc", "weir", &[CORE, PROTOS, DRIVERS, HOST, FRONTS, SIM_TARGET]),
     Room::new("host/live", "weir-live", &[CORE, CONTROL, TRACE]),
-    Room::new("host/access", "weir-access", &[]),
+    // One system call, that the C library has no function for.
+    Room::new("host/access", "weir-access", &[]).with_unsafe(),
     Room::new("host/control", "weir-control", &[CORE, TRACE, ACCESS]),
     Room::new("host/front", "weir-front", &[QUEUE, LIVE, CONTROL]),
     Room::new("host/trace", "weir-trace", &[CORE, CONTROL]),

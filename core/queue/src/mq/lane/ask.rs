@@ -178,8 +178,10 @@ impl Multi {
         // Requests staged for a lane in need are picked by other lanes, also those that the
         // scheduler withheld before.
         self.tells |= outcome.again;
-        if outcome.again || outcome.withheld {
+        if outcome.again {
             self.hard.keeps_waiting(lanes.in_need.read() != 0, now);
+        } else if outcome.withheld {
+            self.hard.is_withheld_from(now);
         }
         if self.paused == 0 {
             self.elevator_wake = outcome.wake_at;
