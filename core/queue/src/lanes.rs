@@ -60,11 +60,6 @@ impl Lanes {
         self.marks.most()
     }
 
-    /// The marks of all lanes that were ever in use.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &LaneMarks> {
-        self.marks.iter()
-    }
-
     pub(crate) fn get(&self, lane: usize) -> Option<&LaneMarks> {
         self.marks.get(lane)
     }

@@ -196,6 +196,7 @@ mod tests {
             peer: String::from("127.0.0.1:1"),
             group: GroupId::default(),
             ioprio: IoPrio::NONE,
+            process_priority: IoPrio::NONE,
             background: false,
             disk: String::from("sda"),
             ios: bytes / 4096,

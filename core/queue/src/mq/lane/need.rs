@@ -33,8 +33,8 @@ impl Multi {
             self.ask_elevator = self.snapshot.scheduled;
             self.tells = true;
             // The hoards of others are to be handed over if this one is well, and are all there is
-            // if it is not.
-            reach.nudge_those_in_need();
+            // if it is not. What waits with the others for tags is watched from now on.
+            reach.nudge_others();
         }
         self.hoards = needs;
         if needs && self.paused == 0 && reach.well().is_some() {
@@ -148,10 +148,10 @@ impl<'a> Reach<'a> {
         None
     }
 
-    /// Makes every lane in need but this one take a turn.
-    fn nudge_those_in_need(self) {
-        let lanes = self.mq.lanes.iter().enumerate();
-        let others = lanes.filter(|(lane, marks)| *lane != self.index && marks.is_in_need());
-        others.for_each(|(lane, _)| self.mq.lanes.nudge(lane));
+    /// Makes every lane but this one take a turn.
+    fn nudge_others(self) {
+        let lanes = 0..usize::from(self.current.get().queues);
+        let others = lanes.filter(|lane| *lane != self.index);
+        others.for_each(|lane| self.mq.lanes.nudge(lane));
     }
 }
