@@ -5,8 +5,11 @@
 
 mod daemon;
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use daemon::outside::leave_out;
@@ -14,6 +17,8 @@ use daemon::program::{Ended, Noise, Running, program, run};
 use daemon::words::{attempt, expect_refused, told};
 use daemon::{Daemon, Folder, WEIR, weir};
 use serde_json::Value;
+use weir_control::wire::{Ask, Verb, encode_answer, encode_names};
+use weir_control::{Errno, Failure, Node};
 
 #[test]
 fn a_running_daemon_is_listed_read_and_written() {
@@ -73,6 +78,50 @@ fn a_shell_offers_the_names_of_schedulers_and_the_paths_of_the_running_daemon() 
     );
     daemon.stop();
     assert_eq!(offered(&["get", "blo"]), "", "nobody runs");
+}
+
+#[test]
+fn what_a_shell_would_run_is_not_offered_and_a_daemon_s_reason_acts_on_no_terminal() {
+    let folder = Folder::new();
+    fs::create_dir(folder.near("weir-data")).expect("a folder");
+    let socket = folder.near("weir-data/control.sock");
+    let listener = UnixListener::bind(socket).expect("a socket");
+    // The daemon of another user, who would have a command run.
+    let names = ["$(touch x)", "`touch x`", "a;b", "a b", "a\x1b[2J", "sda", "mmc-0:1.x_y+z@!"];
+    let names = names.map(|name| (String::from(name), Node::Directory));
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = BufReader::new(client.expect("a client"));
+            while let Ok(Some(ask)) = Ask::read(&mut client) {
+                let answer = match ask.verb {
+                    Verb::List => Ok(encode_names(&names)),
+                    _ => Err(Failure::new(Errno::Io, "\x1b[2Jgone")),
+                };
+                client.get_mut().write_all(&encode_answer(&answer)).expect("a reader");
+            }
+        }
+    });
+    for words in ["get block/", "record "] {
+        let (before, typed) = words.rsplit_once(' ').expect("two words");
+        let script = format!(
+            "source <(COMPLETE=bash weir); COMP_WORDS=(weir {before} {typed:?}); COMP_CWORD=2; \
+             _clap_complete_weir weir {typed:?} ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        );
+        let mut shell = program("bash");
+        let beside = Path::new(WEIR).parent().expect("a folder").display();
+        let path = std::env::var("PATH").unwrap_or_default();
+        shell.args(["-c", &script]).current_dir(folder.path());
+        shell.env("PATH", format!("{beside}:{path}")).env_remove("WEIR_CONTROL");
+        let said = Running::start(shell).succeed().stdout;
+        let offered: Vec<&str> = said.lines().filter(|line| !line.starts_with('-')).collect();
+        let plain = ["mmc-0:1.x_y+z@!", "sda"].map(|name| match before {
+            "get" => format!("{typed}{name}/"),
+            _ => name.to_owned(),
+        });
+        let offered: BTreeSet<_> = offered.into_iter().map(String::from).collect();
+        assert_eq!(offered, BTreeSet::from(plain), "{words}");
+    }
+    expect_refused(&folder, &["get", "block/sda/size"], &["EIO", "\\u{1b}[2Jgone"]);
 }
 
 #[test]

@@ -60,9 +60,9 @@ pub(crate) fn tree_paths() -> ArgValueCompleter {
         let (folder, start) = typed.rsplit_once('/').unwrap_or(("", typed));
         // Without a daemon there is nothing to offer, and no place for an error.
         let Ok(mut client) = Control::default().connect() else { return Vec::new() };
-        let names = client.list(folder).unwrap_or_default();
+        let names = offered(client.list(folder).unwrap_or_default());
         let within = typed.strip_suffix(start).unwrap_or_default();
-        let found = names.into_iter().filter(|(name, _)| name.starts_with(start));
+        let found = names.filter(|(name, _)| name.starts_with(start));
         let path = |(name, node)| match node {
             Node::Directory => format!("{within}{name}/"),
             Node::File { .. } => format!("{within}{name}"),
@@ -75,7 +75,15 @@ pub(crate) fn tree_paths() -> ArgValueCompleter {
 pub(crate) fn disks() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let Ok(mut client) = Control::default().connect() else { return Vec::new() };
-        let names = client.list("block").unwrap_or_default();
-        names.into_iter().map(|(name, _)| CompletionCandidate::new(name)).collect()
+        let names = offered(client.list("block").unwrap_or_default());
+        names.map(|(name, _)| CompletionCandidate::new(name)).collect()
     })
+}
+
+/// The names that a shell may get: it puts them into the command line as they are, and the daemon
+/// that sent them may belong to another user. Those in which a shell sees more than letters are not
+/// offered.
+fn offered(names: Vec<(String, Node)>) -> impl Iterator<Item = (String, Node)> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._:!+@-".contains(c);
+    names.into_iter().filter(move |(name, _)| name.chars().all(plain))
 }

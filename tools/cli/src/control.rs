@@ -9,6 +9,7 @@ use clap::Args;
 use weir_control::{ClientError, ControlClient};
 
 use crate::Failure;
+use crate::output::harmless;
 
 /// The control socket of a daemon that was told nothing.
 pub(crate) const DEFAULT_CONTROL: &str = "weir-data/control.sock";
@@ -77,7 +78,8 @@ fn first_of(places: &[PathBuf]) -> Result<ControlClient, Failure> {
 }
 
 /// Refuses the socket of another user, who could answer what they like: root's and this user's are
-/// taken unless one was named. Whose the system's is, root says, who alone may make its folder.
+/// taken unless one was named. Whose the system's is, root says, whose folder it is in; what its
+/// daemon tells is shown and offered as that of a stranger.
 pub(crate) fn check_owner(place: &Path) -> Result<(), Failure> {
     if place == Path::new(OF_SYSTEM) {
         return Ok(());
@@ -109,7 +111,8 @@ fn reason(place: &Path, error: &ClientError) -> String {
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
-        Failure::Bad(error.to_string())
+        // The reason that a daemon gives is its own text.
+        Failure::Bad(harmless(&error.to_string()).into_owned())
     }
 }
 

@@ -1,15 +1,36 @@
 //! Standard output. Its reader may leave before the end, and a disk may be full under it.
 
-use std::io::{self, ErrorKind, Write};
+use std::borrow::Cow;
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use crate::Failure;
 
 /// Prints text. A reader that has left is no failure, as it is none of iostat's.
 ///
+/// A terminal gets no control characters: the text may come from a daemon of another user.
+///
 /// # Errors
 /// The system's error of standard output, as of a full disk under it.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    print_to(&mut io::stdout().lock(), text)
+    let mut out = io::stdout().lock();
+    let text = if out.is_terminal() { harmless(text) } else { text.into() };
+    print_to(&mut out, &text)
+}
+
+/// The text with its control characters, but for ends of lines and tabs, spelled out.
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
+    let acts = |c: char| c.is_control() && !"\n\t".contains(c);
+    if !text.contains(acts) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match acts(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown.into()
 }
 
 /// Prints text as a line.
@@ -44,6 +65,13 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Err(self.0.into())
         }
+    }
+
+    #[test]
+    fn what_acts_on_a_terminal_is_spelled_out() {
+        let told = "sda/\t\x1b]0;name\x07\r\n\u{9b}2J\u{e9}\n";
+        assert_eq!(harmless(told), "sda/\t\\u{1b}]0;name\\u{7}\\r\n\\u{9b}2J\u{e9}\n");
+        assert!(matches!(harmless("block/\n"), Cow::Borrowed("block/\n")));
     }
 
     #[test]
