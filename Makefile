@@ -16,14 +16,15 @@ help:
 run: toolchain
 	cargo run --profile quick -p weir-cli --bin weir -- serve
 
-# The program that is installed; another one is built by what named it.
+# The program that is installed. One that is named was built by who named it.
+BUILT := $(if $(filter undefined,$(origin WEIR)),release)
 WEIR ?= target/release/weir
 PREFIX ?= /usr/local
 install uninstall deb: export WEIR := $(WEIR)
 install uninstall: export PREFIX := $(PREFIX)
 install uninstall: export DESTDIR := $(DESTDIR)
 
-install deb: $(if $(filter target/release/weir,$(WEIR)),release)
+install deb: $(BUILT)
 
 release: toolchain
 	cargo build --release -p weir-cli --bin weir

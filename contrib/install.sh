@@ -3,11 +3,11 @@
 # calls it. PREFIX and DESTDIR are as everywhere; WEIR is the built program. What was installed is
 # listed in PREFIX/share/weir/installed, and that list is what is taken away.
 set -euo pipefail
+export LC_ALL=C
 
 prefix=${PREFIX:-/usr/local}
 destdir=${DESTDIR:-}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-list=$prefix/share/weir/installed
 umask 022
 
 fail() {
@@ -16,7 +16,14 @@ fail() {
 }
 
 [[ $prefix == /* ]] || fail "PREFIX=$prefix is no absolute path"
+# It becomes part of a unit, in which other characters mean something.
+[[ $prefix =~ ^[A-Za-z0-9/._+-]+$ && $prefix/ != */../* ]] \
+    || fail "PREFIX=$prefix has more than letters, digits and / . _ + -, or has .. in it"
+while [[ $prefix == */ ]]; do
+    prefix=${prefix%/}
+done
 [[ -z $destdir || $destdir == /* ]] || fail "DESTDIR=$destdir is no absolute path"
+list=$prefix/share/weir/installed
 
 # Units, users and folders are the machine's, and systemd looks for them below /usr and /usr/local.
 warn_of_prefix() {
@@ -27,26 +34,51 @@ warn_of_prefix() {
     esac
 }
 
-# put MODE SOURCE PATH: installs a file, and notes it.
+# put MODE SOURCE PATH: notes a file, and installs it. The list is ahead of what is there, so that an
+# installation that is cut short can be taken away too.
 put() {
+    printf '%s\n' "$3" >>"$destdir$list"
     install -D -m "$1" "$2" "$destdir$3"
     installed+=("$3")
 }
 
-install_all() {
-    local weir=${WEIR:?names the built program} work file page section
-    [ -x "$weir" ] || fail "WEIR=$weir is no program"
-    work=$(mktemp -d)
-    # shellcheck disable=SC2064  # the folder of now
-    trap "rm -rf '$work'" EXIT
-    installed=()
+# take_away LIST: removes the files that it names.
+take_away() {
+    local path
+    while read -r path; do
+        # A line that names another place was not written here.
+        [[ $path == "$prefix"/* && $path != */../* && $path != /etc/* ]] \
+            || fail "$destdir$list names $path"
+        rm -f "$destdir$path"
+    done <"$1"
+}
 
-    install -m 755 "$weir" "$work/weir"
-    strip "$work/weir"
+# The program without its symbols, in the folder for work.
+strip_into_work() {
+    if command -v strip >/dev/null; then
+        strip -o "$work/weir" "$1"
+    else
+        echo "install.sh: there is no strip here (binutils): weir is installed with its symbols" >&2
+        cp "$1" "$work/weir"
+    fi
+}
+
+install_all() {
+    local weir=${WEIR:?names the built program} file page section
+    [[ $weir == */* ]] || weir=./$weir
+    [[ -f $weir && -x $weir ]] || fail "WEIR=$weir is no program"
+    command -v gzip >/dev/null || fail "there is no gzip here, for pages of the manual"
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    installed=()
+    mkdir -p "$destdir$(dirname "$list")"
+
+    strip_into_work "$weir"
     put 755 "$work/weir" "$prefix/bin/weir"
 
+    # No program is started in the folder for work: it may be mounted so that none can be.
     mkdir "$work/man"
-    "$work/weir" man --dir "$work/man"
+    "$weir" man --dir "$work/man"
     for page in "$work"/man/*; do
         section=${page##*.}
         gzip -9n "$page"
@@ -55,7 +87,7 @@ install_all() {
 
     # The functions ask `weir` of the path when a word is to be completed.
     for file in bash zsh fish; do
-        PATH="$work:$PATH" COMPLETE=$file weir >"$work/$file"
+        (COMPLETE=$file exec -a weir "$weir") >"$work/$file"
     done
     # zsh loads the file when the first word is to be completed, which the function has to answer.
     cat >>"$work/zsh" <<'END'
@@ -77,11 +109,15 @@ END
     put 644 "$here/../LICENSE-APACHE" "$prefix/share/doc/weir/LICENSE-APACHE"
 
     # What the operator has written stays, here and when weir is taken away.
-    if [ ! -e "$destdir/etc/weir/weir.toml" ]; then
+    # A link to nothing is the operator's too.
+    if [ ! -e "$destdir/etc/weir/weir.toml" ] && [ ! -L "$destdir/etc/weir/weir.toml" ]; then
         install -D -m 644 "$here/etc/weir.toml" "$destdir/etc/weir/weir.toml"
     fi
-    mkdir -p "$destdir$(dirname "$list")"
-    printf '%s\n' "${installed[@]}" >"$destdir$list"
+    # What an older version had installed and this one has not.
+    printf '%s\n' "${installed[@]}" | sort >"$work/installed"
+    sort -u "$destdir$list" | comm -23 - "$work/installed" >"$work/older"
+    take_away "$work/older"
+    install -m 644 "$work/installed" "$destdir$list"
     echo "installed ${#installed[@]} files below $destdir$prefix"
     warn_of_prefix
     if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then
@@ -91,15 +127,16 @@ END
 }
 
 uninstall_all() {
-    local path
+    local folder
     [ -e "$destdir$list" ] || fail "$destdir$list is not there: nothing is installed below $prefix"
-    while read -r path; do
-        # A line that names another place was not written here.
-        [[ $path == "$prefix"/* && $path != */../* ]] || fail "$destdir$list names $path"
-        rm -f "$destdir$path"
-    done <"$destdir$list"
+    take_away "$destdir$list"
     rm -f "$destdir$list"
-    rmdir "$destdir$prefix/share/weir" "$destdir$prefix/share/doc/weir"
+    for folder in "$destdir$prefix/share/weir" "$destdir$prefix/share/doc/weir"; do
+        if [ -d "$folder" ]; then
+            # Files of others keep it.
+            rmdir --ignore-fail-on-non-empty "$folder"
+        fi
+    done
     echo "uninstalled; /etc/weir, /var/lib/weir and the account weir stay"
 }
 

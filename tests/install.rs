@@ -8,7 +8,7 @@ mod daemon;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use daemon::client::Client;
@@ -17,15 +17,29 @@ use daemon::program::{Ended, Running, program};
 use daemon::words::told;
 use daemon::{Daemon, Folder, WEIR, weir};
 
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
 /// `make` in the repository, with nothing of a make that runs the tests.
-fn make(words: &[&str]) -> Ended {
+fn make(words: &[&str]) -> Running {
     let mut make = program("make");
-    make.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    make.current_dir(REPOSITORY);
     for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WEIR", "PREFIX", "DESTDIR"] {
         make.env_remove(name);
     }
     make.args(words);
-    Running::start(make).succeed()
+    Running::start(make)
+}
+
+/// Whether a program has a table of symbols, by the types of its sections (ELF of 64 bits).
+fn has_symbols(program: &Path) -> bool {
+    let bytes = fs::read(program).expect("a program");
+    assert_eq!(bytes[..5], *b"\x7fELF\x02", "{}", program.display());
+    let number = |at: usize, length: usize| {
+        let bytes = bytes[at..at + length].iter().rev();
+        bytes.fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+    };
+    let (table, size, count) = (number(0x28, 8), number(0x3a, 2), number(0x3c, 2));
+    (0..count).any(|section| number(table + section * size + 4, 4) == 2)
 }
 
 /// weir, installed below a folder of its own.
@@ -43,8 +57,12 @@ impl Installed {
     }
 
     fn make(&self, target: &str) -> Ended {
+        self.make_below(self.prefix, target).succeed()
+    }
+
+    fn make_below(&self, prefix: &str, target: &str) -> Running {
         let root = format!("DESTDIR={}", self.root.display());
-        make(&[target, &root, &format!("PREFIX={}", self.prefix), &format!("WEIR={WEIR}")])
+        make(&[target, &root, &format!("PREFIX={prefix}"), &format!("WEIR={WEIR}")])
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -83,6 +101,7 @@ fn files(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
+#[ignore = "needs make, binutils, gzip"]
 fn what_is_installed_has_its_places_and_goes_again_but_for_the_configuration() {
     let folder = Folder::new();
     let installed = Installed::new(&folder, "/opt/weir");
@@ -102,9 +121,8 @@ fn what_is_installed_has_its_places_and_goes_again_but_for_the_configuration() {
         let data = fs::metadata(installed.path(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
         assert_eq!(data.permissions().mode() & 0o7777, mode, "{path}");
     }
-    // Without the symbols, of which the built one has most of its size.
-    let size = |path: &Path| fs::metadata(path).expect("a program").len();
-    assert!(size(&installed.path("bin/weir")) < size(Path::new(WEIR)) / 2, "it is not stripped");
+    assert!(has_symbols(Path::new(WEIR)), "the built one has none to be taken away");
+    assert!(!has_symbols(&installed.path("bin/weir")), "it is not stripped");
     assert_eq!(installed.service()[0], "opt/weir/bin/weir");
     let unit = installed.read("lib/systemd/system/weir.service");
     assert!(!unit.contains("/usr/local"), "the paths do not follow PREFIX");
@@ -115,10 +133,84 @@ fn what_is_installed_has_its_places_and_goes_again_but_for_the_configuration() {
     assert_eq!(fs::read_to_string(&configuration).expect("it"), "# mine\n", "it was written over");
     let other = installed.path("bin/other");
     fs::write(&other, "").expect("a file of others");
-    installed.make("uninstall");
+    let note = installed.path("share/doc/weir/note");
+    fs::write(&note, "").expect("a file of others");
+    installed.make_below("/opt/weir/", "uninstall").succeed();
     let left = files(&installed.root);
-    let expected = ["etc/weir/weir.toml", "opt/weir/bin/other"].map(String::from);
-    assert_eq!(left, BTreeSet::from(expected));
+    let expected = ["etc/weir/weir.toml", "opt/weir/bin/other", "opt/weir/share/doc/weir/note"];
+    assert_eq!(left, BTreeSet::from(expected.map(String::from)));
+    assert!(!installed.path("share/weir").exists(), "the folder of the list stays");
+}
+
+#[test]
+#[ignore = "needs make, binutils, gzip"]
+fn a_newer_one_takes_away_what_only_the_older_one_had_and_leaves_a_link_of_the_operator() {
+    let folder = Folder::new();
+    let installed = Installed::new(&folder, "/opt/weir");
+    let list = installed.path("share/weir/installed");
+    let (older, kept) = (installed.path("share/man/man1/weir-older.1"), installed.path("kept"));
+    for path in [&older, &kept] {
+        fs::write(path, "").expect("a file");
+    }
+    let listed = fs::read_to_string(&list).expect("the list");
+    let more = format!("{listed}/opt/weir/share/man/man1/weir-older.1\n");
+    fs::write(&list, &more).expect("a list");
+    let configuration = installed.root.join("etc/weir/weir.toml");
+    fs::remove_file(&configuration).expect("it was installed");
+    std::os::unix::fs::symlink("/nowhere/weir.toml", &configuration).expect("a link");
+    installed.make("install");
+    assert!(!older.exists(), "it is orphaned");
+    assert!(kept.exists() && configuration.is_symlink(), "more was taken away");
+    assert_eq!(fs::read_to_string(&list).expect("the list"), listed);
+    // A list that was written by another is no reason to remove what it names.
+    for path in ["/opt/other", "/opt/weir/../other"] {
+        fs::write(installed.root.join("opt/other"), "").expect("a file");
+        fs::write(&list, format!("{listed}{path}\n")).expect("a list");
+        let ended = installed.make_below("/opt/weir", "uninstall").end();
+        assert!(ended.code != Some(0) && ended.stderr.contains(path), "{}", ended.stderr);
+        assert!(installed.root.join("opt/other").exists());
+    }
+}
+
+#[test]
+#[ignore = "needs make"]
+fn a_prefix_that_a_unit_would_read_otherwise_is_refused() {
+    let folder = Folder::new();
+    let installed = Installed { root: folder.image("root"), prefix: "" };
+    for prefix in ["/opt/a b", "/opt/a&b", "/opt/a%b", "/opt/../b", "opt"] {
+        let Ended { code, stderr, .. } = installed.make_below(prefix, "install").end();
+        assert!(code != Some(0) && stderr.contains(&format!("PREFIX={prefix} ")), "{stderr}");
+        assert!(!installed.root.exists(), "{prefix}");
+    }
+}
+
+#[test]
+#[ignore = "needs make"]
+fn a_program_that_is_named_is_installed_and_not_built() {
+    for (words, built) in [(&["WEIR=target/release/weir"][..], false), (&[], true)] {
+        for target in ["install", "deb"] {
+            let said = make(&[&["--dry-run", target], words].concat()).succeed().stdout;
+            assert_eq!(said.contains("cargo build"), built, "{target} {words:?}: {said}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs make, binutils, gzip, unshare, mount"]
+fn it_is_installed_where_no_program_starts_in_the_folder_for_temporary_files() {
+    let folder = Folder::new();
+    let temporary = folder.near("temporary");
+    fs::create_dir(&temporary).expect("a folder");
+    let mut apart = program("unshare");
+    apart.args(["--map-root-user", "--mount", "sh", "-euc"]);
+    apart.arg("mount -t tmpfs -o noexec none \"$TMPDIR\"; exec \"$@\"").arg("sh");
+    apart.arg(Path::new(REPOSITORY).join("contrib/install.sh")).arg("install");
+    apart.env("TMPDIR", &temporary).env("PREFIX", "/usr").env("WEIR", WEIR);
+    apart.env("DESTDIR", folder.image("root"));
+    Running::start(apart).succeed();
+    let completions = "root/usr/share/bash-completion/completions/weir";
+    let completions = fs::read_to_string(folder.image(completions)).expect("a file");
+    assert!(!completions.contains(WEIR), "it names the program that was built: {completions}");
 }
 
 #[test]
@@ -178,10 +270,20 @@ fn systemd_takes_the_units_the_account_and_the_folder() {
     Running::start(folders).succeed();
     let made = fs::metadata(installed.root.join("run/weir")).expect("its folder");
     let number = account.split(':').nth(2).expect("a number").parse::<u32>().expect("a number");
-    assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), number);
+    // The account makes its own socket there and cannot exchange that of root.
+    assert_eq!((made.uid(), made.gid(), made.mode() & 0o7777), (0, number, 0o1775));
+    // An account that the operator chose keeps the images.
+    let images = installed.root.join("var/lib/weir");
+    assert_eq!(fs::metadata(&images).expect("its folder").uid(), number);
+    std::os::unix::fs::chown(&images, Some(65534), Some(65534)).expect("root may");
+    let mut folders = program("systemd-tmpfiles");
+    folders.args(["--create", &root]);
+    Running::start(folders).succeed();
+    assert_eq!(fs::metadata(&images).expect("its folder").uid(), 65534);
 }
 
 #[test]
+#[ignore = "needs make, binutils, gzip"]
 fn bash_completes_by_the_installed_file_also_what_the_daemon_has() {
     let folder = Folder::new();
     let installed = Installed::new(&folder, "/usr");
@@ -228,6 +330,10 @@ fn zsh_and_fish_take_their_files() {
     let run = |shell: &str, script: &str| {
         let mut shell = program(shell);
         shell.args(["-c", script]).env("PATH", &path).env("HOME", folder.path());
+        // What the developer has set up for shells is not meant.
+        for name in ["ZDOTDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+            shell.env_remove(name);
+        }
         shell.current_dir(folder.path());
         Running::start(shell).succeed()
     };

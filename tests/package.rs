@@ -27,6 +27,8 @@ impl Root {
     fn new(folder: &Folder) -> Root {
         let root = Root(folder.image("root"));
         let state = root.path("var/lib/dpkg");
+        // Whatever the developer's is, the account comes to what is below.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         for inside in ["info", "updates", "triggers"] {
             fs::create_dir_all(state.join(inside)).expect("a folder");
         }
@@ -36,11 +38,23 @@ impl Root {
         let row = "Package: ${Package}\\nStatus: install ok installed\\nVersion: ${Version}\\n\
                    Architecture: ${Architecture}\\nMulti-Arch: ${Multi-Arch}\\n\
                    Maintainer: its\\nDescription: it\\n\\n";
-        let known = run("dpkg-query", &["-W", "-f", row, "libc6", "libgcc-s1", "systemd"]);
-        fs::write(state.join("status"), known.replace("Multi-Arch: \n", "")).expect("a status");
-        for name in ["libc6:amd64", "libgcc-s1:amd64", "systemd"] {
-            fs::write(state.join(format!("info/{name}.list")), "").expect("a list");
+        let libraries = run("dpkg-query", &["-W", "-f", row, "libc6", "libgcc-s1"]);
+        let libraries = libraries.replace("Multi-Arch: \n", "");
+        // Its programs are there, from a package or not.
+        let version = run("systemd-tmpfiles", &["--version"]);
+        let version = version.split_whitespace().nth(1).expect("a version");
+        let architecture = run("dpkg", &["--print-architecture"]);
+        let systemd = format!(
+            "Package: systemd\nStatus: install ok installed\nVersion: {version}\n\
+             Architecture: {architecture}Maintainer: its\nDescription: it\n\n"
+        );
+        fs::write(state.join("status"), libraries + &systemd).expect("a status");
+        let architecture = architecture.trim_end();
+        for name in ["libc6", "libgcc-s1"] {
+            let list = state.join(format!("info/{name}:{architecture}.list"));
+            fs::write(list, "").expect("a list");
         }
+        fs::write(state.join("info/systemd.list"), "").expect("a list");
         root
     }
 
@@ -205,7 +219,7 @@ fn the_package_installs_is_upgraded_under_load_and_goes_without_leaving_a_file()
     root.dpkg(&["-i", &packages[0]]);
     assert!(root.path("etc/systemd/system/sockets.target.wants/weir.socket").is_symlink());
     let owner = |path: &str| fs::metadata(root.path(path)).expect(path).uid();
-    assert_eq!([owner("var/lib/weir"), owner("run/weir")], [root.account().0; 2]);
+    assert_eq!(["var/lib/weir", "run/weir"].map(owner), [root.account().0, 0]);
     assert_eq!(owner("usr/bin/weir"), 0);
 
     let mut command = mortal("systemd-socket-activate");
@@ -250,11 +264,8 @@ fn the_package_installs_is_upgraded_under_load_and_goes_without_leaving_a_file()
     });
     second.stop();
 
+    removed_and_installed_again(&root, &before, &packages[1]);
     let configuration = root.path("etc/weir/weir.toml");
-    root.dpkg(&["-r", "weir"]);
-    let left: BTreeSet<_> = root.files().difference(&before).cloned().collect();
-    assert_eq!(left, BTreeSet::from([String::from("etc/weir/weir.toml")]));
-    root.dpkg(&["-i", &packages[1]]);
     let image = root.path("var/lib/weir/vm.img");
     fs::write(&image, "data").expect("an image");
     let said = root.dpkg(&["-P", "weir"]);
@@ -262,6 +273,29 @@ fn the_package_installs_is_upgraded_under_load_and_goes_without_leaving_a_file()
     let left: BTreeSet<_> = root.files().difference(&before).cloned().collect();
     assert_eq!(left, BTreeSet::from([String::from("var/lib/weir/vm.img")]), "data of the operator");
     assert!(!root.path("etc/weir").exists() && !root.path("run/weir").exists());
+}
+
+/// A removal keeps what the operator made: the configuration, and what was enabled and disabled.
+fn removed_and_installed_again(root: &Root, before: &BTreeSet<String>, package: &str) {
+    let systemctl = |words: &[&str]| {
+        let below = format!("--root={}", root.0.display());
+        run("systemctl", &[&[below.as_str()], words].concat());
+    };
+    systemctl(&["disable", "weir.socket"]);
+    systemctl(&["enable", "weir.service"]);
+    for socket in ["nbd.sock", "control.sock"] {
+        fs::write(root.path("run/weir").join(socket), "").expect("a file in its place");
+    }
+    root.dpkg(&["-r", "weir"]);
+    let left = root.files();
+    let left = left.difference(before).filter(|path| !path.starts_with("var/lib/systemd/deb-"));
+    let service = "etc/systemd/system/multi-user.target.wants/weir.service";
+    assert_eq!(left.collect::<Vec<_>>(), [service, "etc/weir/weir.toml"]);
+    let said = root.dpkg(&["-i", package]);
+    assert!(!said.contains("goes on"), "there is no daemon: {said}");
+    let socket = root.path("etc/systemd/system/sockets.target.wants/weir.socket");
+    assert!(!socket.is_symlink(), "it was disabled");
+    assert!(root.path(service).is_symlink(), "it was enabled");
 }
 
 /// The command of a recipe for containers: the last `CMD`, a list as JSON has it.
@@ -281,16 +315,21 @@ fn the_command_of_the_container_serves_in_a_root_folder_as_its_account() {
     let folder = Folder::new();
     let root = Root::new(&folder);
     root.dpkg(&["-i", &package(&folder, "0.1.0")]);
-    // What the base image has of the libraries.
-    let linked = run("ldd", &[WEIR]);
-    for path in linked.split_whitespace().filter(|word| word.starts_with('/')) {
+    // What the base image has of the libraries, and the program that changes the account.
+    let setpriv = run("sh", &["-c", "command -v setpriv"]);
+    let setpriv = setpriv.trim_end();
+    let linked = run("ldd", &[WEIR, setpriv]);
+    let linked = linked.split_whitespace().map(|word| word.trim_end_matches(':'));
+    for path in linked.filter(|word| word.starts_with('/') && *word != WEIR) {
         let inside = root.path(&path[1..]);
         fs::create_dir_all(inside.parent().expect("a folder")).expect("a folder");
         fs::copy(path, inside).expect("a library");
     }
     let (user, group) = root.account();
     let mut command = mortal("chroot");
-    command.arg(format!("--userspec={user}:{group}")).arg(&root.0);
+    command.arg(&root.0).arg(setpriv).args(["--clear-groups", "--pdeathsig", "KILL"]);
+    // With the account goes what the kernel was asked for: it is asked again.
+    command.arg(format!("--reuid={user}")).arg(format!("--regid={group}")).arg("--");
     command.args(recipe());
     // The folder of the recipe, where relative paths begin, is that of the root.
     let line = ["name = \"sda\"", "target = \"file:/var/lib/weir/sda.img,size=8MiB\""].join("\n");
@@ -306,4 +345,7 @@ fn the_command_of_the_container_serves_in_a_root_folder_as_its_account() {
     let image = fs::metadata(root.path("var/lib/weir/sda.img")).expect("an image");
     assert_eq!(image.uid(), user, "it serves as another account");
     daemon.stop();
+    // The folder is root's, and the account may make and remove its own there.
+    let sockets = fs::read_dir(root.path("run/weir")).expect("a folder");
+    assert_eq!(sockets.count(), 0, "sockets stay behind");
 }

@@ -67,9 +67,18 @@ if [ ! -e "$policy" ]; then
     printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
     "${as_root[@]}" chmod 755 "$policy"
 fi
-"${as_root[@]}" apt-get update
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install --yes --no-install-recommends "${missing[@]}"
+install_packages() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install --yes --no-install-recommends "$@"
+}
+# Lists that cannot be renewed may still have what is missing.
+"${as_root[@]}" apt-get update || echo "packages: apt-get update failed" >&2
+# One that cannot be had keeps none of the others away.
+if ! install_packages "${missing[@]}"; then
+    for package in "${missing[@]}"; do
+        install_packages "$package" || echo "packages: $package could not be installed" >&2
+    done
+fi
 
 mapfile -t missing < <(missing_packages)
-[ "${#missing[@]}" -eq 0 ] || by_hand "installed, but their commands still do not work"
+[ "${#missing[@]}" -eq 0 ] || by_hand "after the installation these commands do not work"

@@ -17,7 +17,9 @@ fail() {
 command -v dpkg-deb >/dev/null || fail "there is no dpkg-deb here"
 command -v dpkg-shlibdeps >/dev/null || fail "there is no dpkg-shlibdeps here: install dpkg-dev"
 [ -x "$weir" ] || fail "WEIR=$weir is no program"
-version=${VERSION:-$("$weir" --version | cut -d ' ' -f 2)}
+version=$("$weir" --version | cut -d ' ' -f 2)
+# A version before another one, as 0.2.0-rc.1, has a tilde for dpkg to sort it so.
+version=${VERSION:-${version/-/\~}}
 [[ $version =~ ^[0-9][0-9A-Za-z.+~-]*$ ]] || fail "VERSION=$version is no version"
 architecture=$(dpkg --print-architecture)
 
