@@ -8,7 +8,7 @@ mod daemon;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -296,6 +296,47 @@ fn removed_and_installed_again(root: &Root, before: &BTreeSet<String>, package: 
     let socket = root.path("etc/systemd/system/sockets.target.wants/weir.socket");
     assert!(!socket.is_symlink(), "it was disabled");
     assert!(root.path(service).is_symlink(), "it was enabled");
+}
+
+/// The scripts as on a machine that systemd runs, with programs in its place that note their words.
+#[test]
+#[ignore = "needs unshare, mount"]
+fn an_upgrade_stops_nothing_and_every_installation_starts_the_socket() {
+    let folder = Folder::new();
+    let (programs, told) = (folder.near("programs"), folder.near("told"));
+    fs::create_dir(&programs).expect("a folder");
+    let helpers = ["deb-systemd-helper", "deb-systemd-invoke"];
+    for name in ["systemd-sysusers", "systemd-tmpfiles", "systemctl"].into_iter().chain(helpers) {
+        let note = format!("#!/bin/sh\necho {name} \"$@\" >>{}\n", told.display());
+        fs::write(programs.join(name), note).expect("a program");
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(programs.join(name), mode).expect("a mode");
+    }
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    let called = |script: &str, words: &[&str]| {
+        fs::write(&told, "").expect("a file");
+        let mut apart = program("unshare");
+        apart.args(["--map-root-user", "--mount", "sh", "-euc"]);
+        apart.arg("mount -t tmpfs none /run; mkdir -p /run/systemd/system; exec sh \"$@\"");
+        apart.arg("sh").arg(format!("{REPOSITORY}/contrib/deb/{script}")).args(words);
+        apart.env("PATH", &path).env_remove("DPKG_ROOT");
+        Running::start(apart).succeed();
+        fs::read_to_string(&told).expect("a file")
+    };
+    for words in [
+        &["configure", ""][..],
+        // After a removal the version is told as it is at an upgrade.
+        &["configure", "0.1.0"],
+        &["abort-upgrade", "0.2.0"],
+        &["abort-remove"],
+    ] {
+        let calls = called("postinst", words);
+        assert!(calls.contains("systemd-tmpfiles --create weir.conf\n"), "{words:?}: {calls}");
+        assert!(calls.contains("deb-systemd-invoke start weir.socket\n"), "{words:?}: {calls}");
+    }
+    assert_eq!(called("prerm", &["upgrade", "0.2.0"]), "");
+    let stop = "deb-systemd-invoke stop weir.socket weir.service\n";
+    assert_eq!(called("prerm", &["remove"]), stop);
 }
 
 /// The command of a recipe for containers: the last `CMD`, a list as JSON has it.
