@@ -45,7 +45,9 @@ impl Mounted {
         serve.args(["serve", "--tree"]).arg(&mount);
         serve.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
         let mode = if scheduler == "cfq" { "sq" } else { "mq" };
-        let disk = format!("sda={SLOW},queue_mode={mode},scheduler={scheduler}");
+        // As long as a reader on a busy machine may take until its next request.
+        let idle = "slice_idle=500";
+        let disk = format!("sda={SLOW},queue_mode={mode},scheduler={scheduler},{idle}");
         serve.args(["--disk", &disk]);
         let daemon = Daemon::spawn(serve);
         let tree =

@@ -92,7 +92,7 @@ struct Processes {
 
 impl Processes {
     fn priority(&mut self, process: u32, now: Instant, ask: impl Fn(u32) -> IoPrio) -> IoPrio {
-        // A worker of the kernel, or a process that is not seen from here.
+        // A process that is not seen from here.
         if process == 0 {
             return IoPrio::NONE;
         }

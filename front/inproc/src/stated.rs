@@ -176,6 +176,10 @@ impl Driver for StatedDriver {
         self.inner.on_change(listener);
     }
 
+    fn faults(&self) -> Vec<String> {
+        self.inner.faults()
+    }
+
     fn attributes(&self) -> Option<&dyn DeviceAttributes> {
         self.inner.attributes()
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 /// Bytes of a head.
@@ -22,6 +23,8 @@ pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// its connection is reset.
 const FAREWELL: Duration = Duration::from_millis(500);
 const FAREWELL_BYTES: usize = 4 << 20;
+/// Bytes of a stream that the kernel keeps until the peer takes them.
+const STREAM_BYTES: usize = 64 << 10;
 
 /// A request that has been understood.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,6 +106,12 @@ impl Peer {
         self.send_all(bytes, Instant::now() + ANSWER_LIMIT)
     }
 
+    /// Bounds what the kernel keeps of a stream that the peer does not read, so that it is cut off
+    /// before long.
+    pub(crate) fn keep_little(&self) -> io::Result<()> {
+        Ok(set_socket_send_buffer_size(&self.socket, STREAM_BYTES)?)
+    }
+
     /// Whether the peer has closed the connection, as far as is known without sending.
     pub(crate) fn is_gone(&self) -> bool {
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
@@ -176,6 +185,7 @@ impl Peer {
 }
 
 pub(crate) const BAD: &str = "400 Bad Request";
+const FORBIDDEN: &str = "403 Forbidden";
 pub(crate) const NOT_ALLOWED: &str = "405 Method Not Allowed";
 const TOO_LARGE: &str = "431 Request Header Fields Too Large";
 const MISDIRECTED: &str = "421 Misdirected Request";
@@ -205,6 +215,12 @@ fn understand(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
     {
         let what = "the Host of the request is neither a number nor localhost";
         return Err(Refusal(MISDIRECTED, String::from(what)));
+    }
+    let from = request.headers.iter();
+    let mut from = from.filter(|field| field.name.eq_ignore_ascii_case("sec-fetch-site"));
+    if from.any(|field| !matches!(field.value, b"same-origin" | b"none")) {
+        let what = "a page of another site may not ask, which could take the places of others";
+        return Err(Refusal(FORBIDDEN, String::from(what)));
     }
     let path = request.path.unwrap_or_default();
     let path = path.split(['?', '#']).next().unwrap_or_default();
@@ -249,6 +265,18 @@ mod tests {
         assert_eq!(status(b"POST / HTTP/1.1\r\n\r\n"), NOT_ALLOWED);
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(65));
         assert_eq!(status(many.as_bytes()), TOO_LARGE);
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_not_served() {
+        let asked = |site: &str| {
+            let head = format!("GET /events HTTP/1.1\r\nSec-Fetch-Site: {site}\r\n\r\n");
+            understand(head.as_bytes()).map(|request| request.is_some()).map_err(|why| why.0)
+        };
+        assert_eq!((asked("same-origin"), asked("none")), (Ok(true), Ok(true)));
+        for site in ["cross-site", "same-site", ""] {
+            assert_eq!(asked(site), Err(FORBIDDEN), "{site}");
+        }
     }
 
     #[test]

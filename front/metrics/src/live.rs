@@ -62,6 +62,17 @@ impl Drop for Watcher<'_> {
     }
 }
 
+/// An event that is being made. One who does not come to its end leaves it to another.
+struct Unmade<'a>(Option<&'a Live>);
+
+impl Drop for Unmade<'_> {
+    fn drop(&mut self) {
+        if let Some(live) = self.0 {
+            live.state.lock().unwrap_or_else(PoisonError::into_inner).making = false;
+        }
+    }
+}
+
 impl Watcher<'_> {
     /// The next event, within two beats; `None` once `over` says so.
     pub(crate) fn next(&mut self, tree: &Tree, over: impl Fn() -> bool) -> Option<Arc<str>> {
@@ -84,6 +95,7 @@ impl Watcher<'_> {
                 state.making = true;
                 let before = state.before.take().filter(|_| age.is_some_and(|age| age < STALE));
                 drop(state);
+                let mut unmade = Unmade(Some(live));
                 let census = tree.census();
                 let at = Instant::now();
                 let text = before.map(|(then, before)| {
@@ -91,6 +103,7 @@ impl Watcher<'_> {
                     Arc::from(format!("data: {}\n\n", scene::between(&before, &census, seconds)))
                 });
                 state = live.state.lock().unwrap_or_else(PoisonError::into_inner);
+                unmade.0 = None;
                 state.making = false;
                 state.before = Some((at, census));
                 if let Some(text) = text {

@@ -233,6 +233,7 @@ fn watch(peer: &Peer, house: &House, head_only: bool) -> std::io::Result<()> {
         return say(peer, "503 Service Unavailable", &what);
     };
     let head = Head { status: OK, kind: EVENTS, fields: &[], length: None };
+    peer.keep_little()?;
     peer.answer(&head, b"")?;
     if head_only {
         return Ok(());

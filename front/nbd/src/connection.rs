@@ -58,6 +58,16 @@ enum Received {
     Nothing,
 }
 
+/// How a connection has ended.
+pub(crate) enum Parting {
+    /// As the client wished, or because the server stops.
+    InOrder,
+    /// The client is not there any more.
+    Lost,
+    /// It broke the protocol, or was closed on.
+    Fault,
+}
+
 /// One client's connection, from its greeting to its end.
 pub(crate) struct Connection {
     fd: OwnedFd,
@@ -231,6 +241,20 @@ impl Connection {
             Phase::Handshake(_) | Phase::Agreed(_) => "connection lost in the handshake",
         };
         String::from(told)
+    }
+
+    /// How it has ended, for the log.
+    pub(crate) fn parting(&self) -> Parting {
+        match &self.phase {
+            _ if self.ended.is_some() => Parting::Fault,
+            Phase::Session(session) => match &session.end {
+                Some(End::Disconnect) => Parting::InOrder,
+                Some(End::Violation(_)) => Parting::Fault,
+                None if session.stopping => Parting::InOrder,
+                Some(End::HeldBack) | None => Parting::Lost,
+            },
+            _ => Parting::Lost,
+        }
     }
 
     /// Whether it talks over TLS.

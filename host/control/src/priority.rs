@@ -1,5 +1,6 @@
 //! The I/O priority of a client's process.
 
+use std::str::SplitAsciiWhitespace;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -36,10 +37,22 @@ fn scheduled(process: u32) -> Option<IoPrio> {
     of_stat(&stat)
 }
 
-/// The same of the line that the kernel tells. The second field is a name in brackets, which may
-/// hold anything.
+/// When a process began, in ticks since the machine did: another that has its number later began
+/// later. `None` if that is not to be seen.
+fn began(process: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    fields_of(&stat)?.nth(22 - 3)?.parse().ok()
+}
+
+/// The third field of the line that the kernel tells, and those behind it. The second one is a name
+/// in brackets, which may hold anything.
+fn fields_of(stat: &str) -> Option<SplitAsciiWhitespace<'_>> {
+    Some(stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace())
+}
+
+/// What follows from such a line.
 fn of_stat(stat: &str) -> Option<IoPrio> {
-    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    let mut fields = fields_of(stat)?;
     let nice: i32 = fields.nth(19 - 3)?.parse().ok()?;
     let policy: u32 = fields.nth(41 - 19 - 1)?.parse().ok()?;
     let level = u8::try_from((nice + 20) / 5).ok()?;
@@ -57,6 +70,8 @@ fn of_stat(stat: &str) -> Option<IoPrio> {
 #[derive(Clone, Debug, Default)]
 pub struct PeerPriority {
     process: u32,
+    /// When that process began.
+    began: Option<u64>,
     seen: Seen,
     ask_at: Nanos,
 }
@@ -69,7 +84,8 @@ impl PeerPriority {
             Peer::Process { pid, .. } => u32::try_from(*pid).unwrap_or(0),
             Peer::Host(_) | Peer::Unknown => 0,
         };
-        let mut known = PeerPriority { process, seen: Seen::default(), ask_at: now };
+        let began = if process == 0 { None } else { began(process) };
+        let mut known = PeerPriority { process, began, seen: Seen::default(), ask_at: now };
         known.ask_again(now);
         known
     }
@@ -91,6 +107,10 @@ impl PeerPriority {
 
     #[cold]
     fn ask(&mut self, now: Nanos) {
+        if began(self.process) != self.began {
+            // It has ended, and its number may be another's.
+            self.process = 0;
+        }
         self.seen.set(priority_of(self.process));
         self.ask_at = now + ASK_NS;
     }
@@ -212,6 +232,19 @@ mod tests {
         assert_eq!(seen.get().class(), Class::Idle);
         drop(sleeper);
         known.ask_again(Nanos(5 + 2 * ASK_NS));
+        assert_eq!(known.get(), IoPrio::NONE);
+    }
+
+    #[test]
+    fn the_number_of_a_process_that_has_ended_is_anothers() {
+        let sleeper = Sleeper::begun_by(&["ionice", "-c3"]);
+        let peer = Peer::Process { uid: 0, gid: 0, pid: sleeper.0.id() as i32 };
+        let mut known = PeerPriority::of(&peer, Nanos(0));
+        assert_eq!(known.get(), IDLE);
+        known.began = known.began.map(|ticks| ticks - 1);
+        known.ask_again(Nanos(ASK_NS));
+        assert_eq!(known.get(), IoPrio::NONE);
+        known.ask_again(Nanos(9 * ASK_NS));
         assert_eq!(known.get(), IoPrio::NONE);
     }
 }

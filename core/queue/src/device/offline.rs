@@ -99,10 +99,16 @@ impl Device {
         self.shared.current.get().offline || self.partition.as_deref().is_some_and(is_gone)
     }
 
-    /// The faults that its driver knows of now, a sentence each; none if it is offline.
+    /// The faults that its driver knows of now, and those of the disks that it lies on with their
+    /// names, a sentence each; none of its driver's if it is offline.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
-        self.driver().map(|driver| driver.faults()).unwrap_or_default()
+        let mut faults = self.driver().map(|driver| driver.faults()).unwrap_or_default();
+        for leg in self.legs() {
+            let name = &leg.config().name;
+            faults.extend(leg.faults().into_iter().map(|fault| format!("{name}: {fault}")));
+        }
+        faults
     }
 
     /// Whether no I/O is let in now: a change of the device waits for what is inside, or has it

@@ -6,7 +6,7 @@ use weir_bio::Nanos;
 use weir_proto_nbd::server::Negotiated;
 use weir_proto_nbd::wire::Mode;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Parting};
 use crate::shared::Gone;
 
 /// What a client has agreed on, in words.
@@ -33,7 +33,19 @@ pub(super) fn tell(connection: &Connection, gone: Option<&Gone>, now: Nanos) {
     let (read, wrote) = (Amount(gone.read_bytes), Amount(gone.written_bytes));
     let (export, lasted) = (&gone.export, Lasted(now.since(gone.came)));
     let client = connection.client;
-    tracing::info!(%peer, %export, client, %lasted, %read, %wrote, %why, "client gone");
+    // A place in the code each: the log leaves lines out by that, and a storm of clients that leave
+    // as they should must not hide one that does not.
+    match connection.parting() {
+        Parting::InOrder => {
+            tracing::info!(%peer, %export, client, %lasted, %read, %wrote, %why, "client gone");
+        }
+        Parting::Lost => {
+            tracing::info!(%peer, %export, client, %lasted, %read, %wrote, %why, "client gone");
+        }
+        Parting::Fault => {
+            tracing::warn!(%peer, %export, client, %lasted, %read, %wrote, %why, "client gone");
+        }
+    }
 }
 
 /// Bytes as people read them.

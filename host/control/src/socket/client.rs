@@ -6,6 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
 use super::wire::{Answer, Ask, Verb, decode_names, read_answer};
 use crate::errno::Failure;
 use crate::tree::Node;
@@ -50,13 +54,35 @@ impl std::error::Error for ClientError {
     }
 }
 
+/// How long a daemon may take to accept a connection. One that does not run accepts none, and its
+/// line of those that wait is full after a while.
+const ACCEPT_LIMIT: Duration = Duration::from_secs(5);
+
+fn reach(path: &Path) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // connect(2) waits as long as a message does.
+    set_socket_timeout(&socket, Timeout::Send, Some(ACCEPT_LIMIT))?;
+    connect(&socket, &address).map_err(|error| match error {
+        Errno::AGAIN => {
+            let seconds = ACCEPT_LIMIT.as_secs();
+            let what = format!("it accepts no connection within {seconds} s");
+            io::Error::new(io::ErrorKind::TimedOut, what)
+        }
+        error => error.into(),
+    })?;
+    set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(socket.into())
+}
+
 impl ControlClient {
     /// Connects to the daemon whose control socket is at `path`.
     ///
     /// # Errors
     /// [`ClientError::Lost`].
     pub fn connect(path: &Path) -> Result<ControlClient, ClientError> {
-        match UnixStream::connect(path) {
+        match reach(path) {
             Ok(stream) => Ok(ControlClient { path: path.into(), stream: BufReader::new(stream) }),
             Err(source) => Err(ClientError::Lost { path: path.into(), source }),
         }

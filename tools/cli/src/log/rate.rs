@@ -17,9 +17,10 @@ use tracing_subscriber::layer::{Context, Layer};
 use super::outlet::Outlet;
 use crate::fronts::kinds;
 
-/// Whether a room's lines come from what clients do: those of the control socket, or of a front.
+/// Whether a room's lines come from what clients do: those of the control socket, of the
+/// address of metrics, or of a front.
 fn is_of_clients(room: &str) -> bool {
-    room == "weir_control" || kinds().iter().any(|kind| kind.room == room)
+    ["weir_control", "weir_metrics"].contains(&room) || kinds().iter().any(|kind| kind.room == room)
 }
 
 /// Lines of a kind at once.

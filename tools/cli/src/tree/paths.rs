@@ -1,7 +1,7 @@
 //! Paths as they are typed: with `/sys` in front as on a Linux host, and with patterns of a shell.
 
 use weir_control::rules::matches_name;
-use weir_control::{ControlClient, Node};
+use weir_control::{ClientError, ControlClient, Node};
 
 use crate::Failure;
 
@@ -40,8 +40,12 @@ pub(super) fn expand(client: &mut ControlClient, pattern: &str) -> Result<Vec<Fo
     for part in path.split('/').filter(|part| !part.is_empty()) {
         let mut next = Vec::new();
         for (folder, _) in here.iter().filter(|(_, node)| *node == Node::Directory) {
-            // One that has gone meanwhile matches nothing.
-            let Ok(mut names) = client.list(folder) else { continue };
+            let mut names = match client.list(folder) {
+                Ok(names) => names,
+                // One that has gone meanwhile matches nothing.
+                Err(ClientError::Refused(_)) => continue,
+                Err(lost) => return Err(lost.into()),
+            };
             let is_name = names.iter().any(|(name, _)| name == part);
             names.retain(|(name, _)| match is_name {
                 true => name == part,
