@@ -62,3 +62,9 @@ fn a_lane_is_watched_while_the_scheduler_withholds_from_it_what_lanes_in_need_sh
 fn a_lane_whose_requests_wait_for_tags_of_silent_lanes_is_watched() {
     live(192_967);
 }
+
+#[test]
+fn what_has_ended_at_the_driver_is_the_schedulers_before_a_frozen_device_is_changed() {
+    // The scheduler was exchanged between the answer and the lane's next turn.
+    live(452_173);
+}

@@ -5,5 +5,6 @@
 pub(crate) mod arrivals;
 pub(crate) mod dispatcher;
 pub(crate) mod elevator;
+pub(crate) mod link;
 mod magazines;
 mod parked;

@@ -524,6 +524,49 @@ fn what_a_bio_at_a_fence_had_of_the_scheduler_goes_to_those_that_wait_for_it() {
 }
 
 #[test]
+fn the_scheduler_has_heard_of_what_ended_at_a_fence_before_it_can_be_exchanged() {
+    for lanes in [1, 2] {
+        for scheduler in ["mq-deadline", "kyber", "bfq"] {
+            let mut scene = Scene::new(scheduler, lanes, 2);
+            scene.device.reconfigure(|parts| parts.nr_requests = 4).unwrap();
+            scene.silence(&[0]);
+            scene.submit(0, write(1, 104, 8).with(Flags::FUA));
+            let caller = Bell::new(Box::new(NoWake), 1);
+            let watch = Watch::new(&caller, 0);
+            let mut quiescing = scene.device.begin_quiesce(&watch);
+            scene.step();
+            let Progress::Ended(quiesced) = quiescing.poll(scene.now) else {
+                panic!("{scheduler}")
+            };
+            scene.pass(TIMEOUT_NS - SECOND / 4);
+            // The fence comes after this one.
+            scene.submit(0, read(104, 8).with(Flags::NOWAIT));
+            scene.pass(SECOND + SECOND / 4);
+            assert_eq!(scene.statuses(0), [Status::Timeout]);
+            drop(quiesced);
+            let mut turns = 0;
+            let status = loop {
+                scene.lanes[0].run(scene.now);
+                if let Some(ended) = scene.ended(0).first() {
+                    break ended.status;
+                }
+                turns += 1;
+                assert!(turns < 100, "{scheduler}: it never ends");
+                scene.now = scene.now + SECOND / 1000;
+            };
+            assert_eq!(status, Status::Again, "{scheduler}");
+            // Not one turn later: the device has no request.
+            let mut switching = scene.device.begin_switch(&watch, "none");
+            let Progress::Ended(switched) = switching.poll(scene.now) else {
+                panic!("{scheduler}: it waits")
+            };
+            assert!(switched.is_ok(), "{scheduler}");
+            assert_eq!(scene.device.scheduler(), "none");
+        }
+    }
+}
+
+#[test]
 fn what_a_bio_at_a_fence_had_of_the_pool_goes_to_those_that_wait_for_it() {
     let mut scene = Scene::of(QueueMode::Sq, TIMEOUT_NS, "noop", 1, 2);
     scene.device.reconfigure(|parts| parts.nr_requests = 4).unwrap();

@@ -17,7 +17,7 @@ use crate::hard::settle::Onward;
 use crate::hard::{HardQueue, Source};
 use crate::lanes::{ELEVATOR, TAKES_NONE};
 use crate::order::arrivals::Arrivals;
-use crate::order::dispatcher::Link;
+use crate::order::link::Link;
 use crate::request::RequestClaim;
 use crate::snapshot::{Current, Snapshot};
 use crate::wbt::Wbt;
@@ -232,6 +232,9 @@ impl Multi {
             }
             if self.paused == 0 {
                 self.hard.issue(now, &mut self.ways.replies, &mut Nothing, sink);
+                if !self.hard.ended.is_empty() {
+                    self.leave_ends(reach, now, sink);
+                }
             }
         } else if self.paused == 0 {
             let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft, sink);

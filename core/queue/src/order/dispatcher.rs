@@ -15,6 +15,7 @@ use weir_sched::Ended;
 
 use super::arrivals::{Arrival, Arrivals, Picked};
 use super::elevator::{Elevator, Outlets};
+use super::link::{Link, Rings, SENT_MAX};
 use crate::budget::{Budget, PickPlaces};
 use crate::event::{Silent, Sink, What, lane_tells};
 use crate::lanes::{Lanes, TAKES_NONE};
@@ -23,9 +24,6 @@ use crate::request::{ALL, RequestClaim};
 /// Requests that a lane may leave without having had the right, and ends likewise. With more it
 /// waits for the right.
 const LEFT_MAX: usize = 256;
-
-/// Requests on their way to one lane.
-const SENT_MAX: usize = 256;
 
 /// Requests of a usual batch.
 const FETCHED: usize = 32;
@@ -86,77 +84,6 @@ impl LaneRings {
     }
 }
 
-/// A lane's end of the rings. The only lane of a device has none: no other lane could take what it
-/// leaves.
-#[derive(Default)]
-pub(crate) struct Link {
-    rings: Option<Rings>,
-    /// Requests ever received.
-    received: u64,
-}
-
-struct Rings {
-    arrivals: Producer<Arrival>,
-    ended: Producer<Ended>,
-    gone: Producer<SchedTag>,
-    picked: Consumer<Picked>,
-}
-
-impl Link {
-    /// Leaves all this for the holder of the right, if there is room for it; of what ended the
-    /// times as well, if the scheduler wants to know them.
-    pub(crate) fn leave(
-        &mut self,
-        arrivals: &mut Arrivals,
-        ended: &mut Vec<Ended>,
-        timed: bool,
-    ) -> bool {
-        let Some(Rings { arrivals: left, ended: times, gone, .. }) = &mut self.rings else {
-            return false;
-        };
-        let (count, ends) = (arrivals.len(), ended.len());
-        let room = if timed { times.room(ends) } else { gone.room(ends) };
-        let fits = count <= left.room(count) && ends <= room;
-        if fits {
-            match timed {
-                true => times.push_each(ended.drain(..)),
-                false => gone.push_each(ended.drain(..).map(|end| end.tag)),
-            }
-            arrivals.leave(left);
-            times.publish();
-            gone.publish();
-            left.publish();
-            let free = left.room(0);
-            left.fetch(count.min(free));
-        }
-        fits
-    }
-
-    /// Whether it has rings.
-    #[inline]
-    pub(crate) fn is_open(&self) -> bool {
-        self.rings.is_some()
-    }
-
-    /// Whether something was sent that is not received yet.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.rings.as_ref().is_some_and(|rings| rings.picked.has_items())
-    }
-
-    /// Receives what was sent.
-    #[inline]
-    pub(crate) fn receive(&mut self, mut each: impl FnMut(RequestClaim)) {
-        let Some(rings) = &mut self.rings else { return };
-        let count = rings.picked.pop_each(SENT_MAX, |picked| each(picked.into_claim()));
-        self.received += count as u64;
-    }
-
-    /// The credit of a lane whose driver has room for `free` requests, while `waiting` wait for it.
-    pub(crate) fn credit(&self, free: usize, waiting: usize) -> u64 {
-        (self.received + free as u64).saturating_sub(waiting as u64)
-    }
-}
-
 /// The turn of a lane that has the right: what it brings to the elevator, and where its picks go.
 pub(crate) struct Turn<'a> {
     pub(crate) lane: u16,
@@ -214,7 +141,7 @@ impl Dispatcher {
         }
         self.lines[lane] = Some(LaneRings { arrivals, ended, gone, picked, sent: 0, room: 0 });
         let (arrivals, ended, gone) = (leave_arrival, leave_end, leave_tag);
-        Link { rings: Some(Rings { arrivals, ended, gone, picked: receive }), received: 0 }
+        Link::of(Rings { arrivals, ended, gone, picked: receive })
     }
 
     /// A lane closes: what it left is taken in, what it was sent goes to others. The lanes that

@@ -113,6 +113,21 @@ impl Multi {
         true
     }
 
+    /// Requests have ended since it was at the elevator: refused by the driver, or at a fence. What
+    /// they had of the scheduler's is left before their submitters hear of it, or else a device
+    /// with no request is changed while the scheduler still counts them.
+    #[cold]
+    pub(super) fn leave_ends(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
+        self.link.leave_ends(&mut self.hard.ended, self.snapshot.timed);
+        if !self.hard.ended.is_empty() {
+            // The only lane of a device leaves nothing to others.
+            self.ask(reach, now, sink);
+        }
+        // A lane that waits for it is served in the next turn.
+        self.ask_elevator = true;
+        reach.mq.lanes.nudge(reach.index);
+    }
+
     /// Goes to the elevator, or leaves what it has for the lane that is there.
     pub(super) fn ask(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         let Reach { mq, index, .. } = reach;
