@@ -148,6 +148,9 @@ struct Writer<'a> {
 const BLOCKS: usize = 64;
 const BYTES: usize = 4096;
 
+/// NBD_ESHUTDOWN: a server that is about to go refuses what comes until the connection is closed.
+const SHUTDOWN: u32 = 108;
+
 fn block(number: u64) -> Vec<u8> {
     if number == 0 {
         return vec![0; BYTES];
@@ -174,6 +177,8 @@ impl<'a> Writer<'a> {
         self.blocks[at].1.push(number);
         match self.client.write(0, (at * BYTES) as u64, &block(number)) {
             Ok(0) => self.blocks[at] = (number, Vec::new()),
+            // Not acknowledged. The connection is closed next.
+            Ok(SHUTDOWN) => {}
             Ok(error) => panic!("write {number}: error {error}"),
             Err(lost) => self.again(&lost),
         }
@@ -183,7 +188,9 @@ impl<'a> Writer<'a> {
         for at in 0..BLOCKS {
             let bytes = loop {
                 match self.client.read((at * BYTES) as u64, BYTES as u32) {
-                    Ok(bytes) => break bytes.expect("no error of a read"),
+                    Ok(Ok(bytes)) => break bytes,
+                    Ok(Err(SHUTDOWN)) => {}
+                    Ok(Err(error)) => panic!("read of block {at}: error {error}"),
                     Err(lost) => self.again(&lost),
                 }
             };
