@@ -8,10 +8,10 @@ mod daemon;
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use daemon::outside::leave_out;
-use daemon::program::{Running, program};
+use daemon::program::{A_MOMENT, Running, program};
 use daemon::{Daemon, Folder, PATIENCE, weir};
 use weir_control::ControlClient;
 
@@ -21,6 +21,19 @@ const SLOW: &str = "null:16GiB,latency_us=500,queues=1,rotational=1";
 
 /// Reads that the reader of the better class is waited for.
 const READS: u64 = 1500;
+
+/// Looks again and again until there is an answer.
+#[track_caller]
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(A_MOMENT);
+    }
+}
 
 /// A daemon with the disk as a file, and a way to its tree.
 struct Mounted {
@@ -68,8 +81,7 @@ impl Mounted {
     /// What the clients of a kind have as their priority, with the reads of each, once there are so
     /// many that have read.
     fn clients(&mut self, kind: &str, count: usize) -> Vec<(String, u64)> {
-        let end = Instant::now() + PATIENCE;
-        loop {
+        until(&format!("there are no {count} clients that have read"), || {
             let folder = format!("{kind}/sda");
             let names = self.tree.list(&folder).expect("a folder");
             let mut seen: Vec<(String, u64)> = Vec::new();
@@ -81,12 +93,8 @@ impl Mounted {
             }
             seen.retain(|(_, ios)| *ios > 0);
             seen.sort();
-            if seen.len() >= count {
-                return seen;
-            }
-            assert!(Instant::now() < end, "{seen:?} are not {count} clients");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            (seen.len() >= count).then_some(seen)
+        })
     }
 
     /// The reads of the client of this priority by the time the other has made [`READS`] more.
@@ -96,15 +104,11 @@ impl Mounted {
             known.unwrap_or_else(|| panic!("{priority} is not in {seen:?}")).1
         };
         let before = self.clients("fuse", 2);
-        let end = Instant::now() + PATIENCE;
-        loop {
+        until("the better class reads too little", || {
             let now = self.clients("fuse", 2);
-            if of(&now, other) >= of(&before, other) + READS {
-                return of(&now, priority) - of(&before, priority);
-            }
-            assert!(Instant::now() < end, "{now:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            let is_over = of(&now, other) >= of(&before, other) + READS;
+            is_over.then(|| of(&now, priority) - of(&before, priority))
+        })
     }
 }
 
@@ -125,11 +129,9 @@ fn an_idle_reader_of_the_disks_file_waits_for_one_of_the_best_level() {
             seen.into_iter().filter(|(known, _)| known == "idle").map(|(_, ios)| ios).sum::<u64>()
         };
         let before = of_idle(here.clients("fuse", 1));
-        let end = Instant::now() + PATIENCE;
-        while of_idle(here.clients("fuse", 1)) < before + READS / 10 {
-            assert!(Instant::now() < end, "the idle class has nothing, alone on the disk");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("the idle class has nothing, alone on the disk", || {
+            (of_idle(here.clients("fuse", 1)) >= before + READS / 10).then_some(())
+        });
         drop(idle);
         here.daemon.stop();
         drop(here.folder);
@@ -166,11 +168,9 @@ fn a_client_of_a_unix_socket_has_the_priority_of_its_process_and_follows_it() {
     assert_eq!(here.clients("nbd", 1)[0].0, "best-effort: prio 6");
     let process = fio.pid().as_raw_nonzero().to_string();
     daemon::program::run("ionice", &["-c3", "-p", &process]);
-    let end = Instant::now() + PATIENCE;
-    while here.clients("nbd", 1)[0].0 != "idle" {
-        assert!(Instant::now() < end, "the new priority never counts");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the new priority never counts", || {
+        (here.clients("nbd", 1)[0].0 == "idle").then_some(())
+    });
     drop(fio);
     here.daemon.stop();
     drop(here.folder);

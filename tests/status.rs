@@ -74,8 +74,9 @@ fn a_server_that_is_lost_is_degraded_until_it_is_back() {
     let (below, above) = (Folder::new(), Folder::new());
     let image = below.file_disk("sda", "8MiB", "");
     let server = Daemon::start(&below, &[&image]);
-    let target = format!("far=nbd+unix:{}?sda,reconnect=60", below.socket().display());
-    let daemon = Daemon::start(&above, &["near=ram:1MiB", &target]);
+    // Also where the target states something of its own, and below another disk.
+    let target = format!("far=nbd+unix:{}?sda,reconnect=60,rotational=1", below.socket().display());
+    let daemon = Daemon::start(&above, &["near=ram:1MiB", &target, "over=linear:far"]);
     assert_eq!(document(&above, 0)["degraded"], Value::Array(Vec::new()));
     server.kill();
     daemon.wait_for(|line| line.contains("connection 0: lost"));
@@ -83,11 +84,13 @@ fn a_server_that_is_lost_is_degraded_until_it_is_back() {
     let degraded = state["degraded"].as_array().expect("a list");
     let told = degraded[0].as_str().expect("a sentence");
     assert!(told.starts_with("disk far: ") && told.contains("is lost"), "{state}");
-    assert_eq!(degraded.len(), 1, "the other disk is well: {state}");
+    let over = degraded[1].as_str().expect("a sentence");
+    assert!(over.starts_with("disk over: far: ") && over.contains("is lost"), "{state}");
+    assert_eq!(degraded.len(), 2, "the other disk is well: {state}");
     let output = status(&above, &[]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains("DEGRADED (1)"), "{}", text(&output.stdout));
-    assert!(text(&output.stderr).contains("1 thing is degraded"), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("DEGRADED (2)"), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("2 things are degraded"), "{}", text(&output.stderr));
     let server = Daemon::start(&below, &[&image]);
     daemon.wait_for(|line| line.contains("connection 0: is back"));
     document(&above, 0);

@@ -818,4 +818,50 @@ mod tests {
         }
         assert_eq!(ended, 4);
     }
+
+    /// A queue whose requests may take two seconds, and the times of its scans.
+    fn watched() -> HardQueue {
+        let mut hard = hard(&Arc::new(Fences::new(1)));
+        hard.timeout_ns = 2_000_000_000;
+        hard
+    }
+
+    fn ms(ms: u64) -> Nanos {
+        Nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_driver_that_was_asked_for_nothing_is_not_silent_beside_others() {
+        let (mut hard, (mut replies, _)) = (watched(), attached());
+        hard.is_withheld_from(ms(10_000));
+        hard.scan(ms(11_000), false, &mut replies, Silent);
+        assert!(!hard.is_in_need(ms(11_000)));
+        // What waits for its tags is something it was asked for.
+        hard.keeps_waiting(true, ms(11_000));
+        hard.scan(ms(12_000), false, &mut replies, Silent);
+        assert!(hard.is_in_need(ms(12_000)));
+    }
+
+    #[test]
+    fn a_driver_is_suspect_from_a_lost_request_until_it_answers_or_has_been_idle() {
+        for (sent_again, is_silent) in [(2_500, true), (60_000, false)] {
+            let (mut hard, (mut replies, port)) = (watched(), attached());
+            hard.issue(ms(0), &mut replies, &mut Given(vec![read(3)]), Silent);
+            // Of another request, so that the first one is not all that says something.
+            hard.watch.see_answer(ms(1_000));
+            for at in [1_000, 2_000] {
+                hard.scan(ms(at), false, &mut replies, Silent);
+            }
+            assert!(!hard.is_in_need(ms(2_000)), "it answered a second ago");
+            hard.issue(ms(sent_again), &mut replies, &mut Given(vec![read(4)]), Silent);
+            let next = sent_again + 1_000;
+            hard.scan(ms(next), false, &mut replies, Silent);
+            assert_eq!(hard.is_in_need(ms(next)), is_silent, "sent at {sent_again} ms");
+            hard.watch.see_answer(ms(next));
+            assert!(!hard.is_in_need(ms(next)), "it is back");
+            replies.post(0, ms(next), Silent);
+            port.inbox.take().for_each(|mut claim| claim.state = State::Free);
+            end_all(&mut hard, &mut replies, &port);
+        }
+    }
 }

@@ -107,8 +107,9 @@ impl PeerPriority {
 
     #[cold]
     fn ask(&mut self, now: Nanos) {
-        if began(self.process) != self.began {
-            // It has ended, and its number may be another's.
+        let is_another = |begun| self.began.is_some_and(|began| began != begun);
+        if began(self.process).is_some_and(is_another) {
+            // It has ended, and its number is another's. What cannot be seen now says nothing.
             self.process = 0;
         }
         self.seen.set(priority_of(self.process));

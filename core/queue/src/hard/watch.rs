@@ -51,6 +51,9 @@ pub(super) struct Watch {
     /// The driver has let requests run out of time since. Those that were sent after them have
     /// their own time, which says nothing of how long it has answered nothing.
     suspect: bool,
+    /// When it was last seen to have nothing to do. After more than a scan of that the suspicion is
+    /// gone: a disk may need long for the first request after a pause.
+    idle_at: Nanos,
     /// And it has answered nothing for as long.
     silent: bool,
     /// Lanes of this device are in need, or tags of a set it draws on are lost.
@@ -87,6 +90,7 @@ impl Watch {
     pub(super) fn begin(&mut self, timeout_ns: u64, now: Nanos) {
         if self.scan_at.is_none() && timeout_ns != 0 {
             self.scan_at = Some(now + SCAN_NS);
+            self.suspect &= now.since(self.idle_at) <= SCAN_NS;
         }
     }
 
@@ -169,6 +173,7 @@ impl HardQueue {
         let watched = self.driver.in_flight() > self.table.quarantined() || waits;
         self.watch.scan_at = watched.then_some(now + SCAN_NS);
         if !watched {
+            self.watch.idle_at = now;
             // How long it still lasts is not looked at any more.
             self.watch.driven.run(now);
             if !self.watch.paused {
@@ -305,8 +310,7 @@ impl HardQueue {
         // that.
         let waits = self.table.quarantined() > 0 && self.unsent() > 0;
         self.watch.suspect |= !overdue.is_empty();
-        // A driver that was asked for nothing is not silent, whatever others are. One that lets
-        // time run out is suspect until it answers, also when it was idle for a while since.
+        // A driver that was asked for nothing is not silent, whatever others are.
         let has = self.driver.in_flight() > self.table.quarantined() || self.unsent() > 0;
         let wanted = std::mem::take(&mut self.watch.wanted) || has;
         let beside = std::mem::take(&mut self.watch.beside) && wanted;

@@ -3,18 +3,31 @@
 
 use std::fmt::Write;
 
+/// Of a key its name, the values it takes, its default and its meaning.
+type Row = [&'static str; 4];
+
 /// A table of the file.
 struct Section {
     /// As it is written.
     head: &'static str,
     doc: &'static str,
-    /// Of each key its name, the values it takes, its default and its meaning.
-    keys: &'static [[&'static str; 4]],
+    keys: &'static [Row],
 }
 
 const GROUP: &str = "a path of a `[[group]]`";
 const COUNT: &str = "a number, 1 or more";
 const BYTES: &str = "a number, or a size as in `\"50MiB\"`";
+
+// Keys of several tables.
+const CLASS: Row =
+    ["class", "none, real-time, best-effort, idle", "none", "The priority class of its clients."];
+const LEVEL: Row = ["level", "0 to 7", "4", "The level within the class; 0 is the best."];
+const RIOPS: Row = ["riops", COUNT, "no cap", "Reads a second at most."];
+const WIOPS: Row = ["wiops", COUNT, "no cap", "Writes a second at most."];
+const RBPS: Row = ["rbps", BYTES, "no cap", "Bytes read a second at most."];
+const WBPS: Row = ["wbps", BYTES, "no cap", "Bytes written a second at most."];
+const BURST: Row =
+    ["burst", "seconds, 0.0 to 3600.0", "0.0", "Unused allowance that may be spent at once."];
 
 const SECTIONS: [Section; 5] = [
     Section {
@@ -27,8 +40,7 @@ const SECTIONS: [Section; 5] = [
                 "name",
                 "1 to 32 letters, digits, `-`, `_`, `.`",
                 "",
-                "Its name in the tree, and \
-              that of its export.",
+                "Its name in the tree, and that of its export.",
             ],
             ["target", "a target", "", "What is served: weir-targets(7)."],
             [
@@ -40,25 +52,13 @@ const SECTIONS: [Section; 5] = [
             ],
             ["pool", "the name of a `[[pool]]`", "", "The pool whose queue it shares."],
             ["group", GROUP, "the root", "The group that its clients are in."],
-            [
-                "class",
-                "none, real-time, best-effort, idle",
-                "none",
-                "The priority class of its \
-              clients.",
-            ],
-            ["level", "0 to 7", "4", "The level within the class; 0 is the best."],
-            ["riops", COUNT, "no cap", "Reads a second at most."],
-            ["wiops", COUNT, "no cap", "Writes a second at most."],
-            ["rbps", BYTES, "no cap", "Bytes read a second at most."],
-            ["wbps", BYTES, "no cap", "Bytes written a second at most."],
-            [
-                "burst",
-                "seconds, 0.0 to 3600.0",
-                "0.0",
-                "Unused allowance that may be spent at \
-              once.",
-            ],
+            CLASS,
+            LEVEL,
+            RIOPS,
+            WIOPS,
+            RBPS,
+            WBPS,
+            BURST,
         ],
     },
     Section {
@@ -73,44 +73,33 @@ const SECTIONS: [Section; 5] = [
                 "background",
                 "true, false",
                 "false",
-                "Writes of its clients are background writes, \
-              as write-back is.",
+                "Writes of its clients are background writes, as write-back is.",
             ],
             [
                 "shared",
                 "true, false",
                 "false",
-                "Clients may write to a disk on which another one \
-              lies.",
+                "Clients may write to a disk on which another one lies.",
             ],
             [
                 "minimum_block",
                 "a power of two, 1 to 65536",
                 "as `[nbd]` says",
-                "Bytes that \
-              offsets and lengths of requests are multiples of.",
+                "Bytes that offsets and lengths of requests are multiples of.",
             ],
-            [
-                "class",
-                "none, real-time, best-effort, idle",
-                "none",
-                "The priority class of its \
-              clients.",
-            ],
-            ["level", "0 to 7", "4", "The level within the class; 0 is the best."],
+            CLASS,
+            LEVEL,
             [
                 "listen",
                 "addresses, as in `[nbd]`",
                 "those of `[nbd]`",
-                "The only addresses it is \
-              served at.",
+                "The only addresses it is served at.",
             ],
             [
                 "allow",
                 "a list, as in `[\"uid:1000\"]`",
                 "all clients",
-                "The clients that may use \
-              it.",
+                "The clients that may use it.",
             ],
         ],
     },
@@ -123,20 +112,13 @@ const SECTIONS: [Section; 5] = [
                 "weight",
                 "1 to 1000",
                 "100",
-                "Its weight among its siblings, for schedulers that \
-              share by weight.",
+                "Its weight among its siblings, for schedulers that share by weight.",
             ],
-            ["riops", COUNT, "no cap", "Reads a second at most."],
-            ["wiops", COUNT, "no cap", "Writes a second at most."],
-            ["rbps", BYTES, "no cap", "Bytes read a second at most."],
-            ["wbps", BYTES, "no cap", "Bytes written a second at most."],
-            [
-                "burst",
-                "seconds, 0.0 to 3600.0",
-                "0.0",
-                "Unused allowance that may be spent at \
-              once.",
-            ],
+            RIOPS,
+            WIOPS,
+            RBPS,
+            WBPS,
+            BURST,
         ],
     },
     Section {
@@ -149,15 +131,13 @@ const SECTIONS: [Section; 5] = [
                 "nr_requests",
                 "a number",
                 "as any disk's",
-                "Requests that the scheduler chooses \
-              from.",
+                "Requests that the scheduler chooses from.",
             ],
             [
                 "depth",
                 "a number",
                 "as its disks'",
-                "Requests that its disks have together at a \
-              time, for each hard queue.",
+                "Requests that its disks have together at a time, for each hard queue.",
             ],
         ],
     },
