@@ -7,9 +7,13 @@ mod daemon;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::process::{Output, Stdio};
+use std::time::Instant;
 
 use daemon::client::Client;
-use daemon::{Daemon, Folder, weir};
+use daemon::loop_device::Loop;
+use daemon::program::{A_MOMENT, run};
+use daemon::tgtd::Tgtd;
+use daemon::{Daemon, Folder, PATIENCE, weir};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -96,6 +100,146 @@ fn a_server_that_is_lost_is_degraded_until_it_is_back() {
     document(&above, 0);
     daemon.stop();
     server.stop();
+}
+
+#[test]
+fn a_disk_of_a_pool_whose_server_is_lost_is_told_by_its_own_name() {
+    let (below, above) = (Folder::new(), Folder::new());
+    let server = Daemon::start(&below, &["sda=ram:8MiB"]);
+    let text = format!(
+        "[nbd]\nlisten = [\"unix:{}\"]\n[[pool]]\nname = \"pool\"\n[[disk]]\nname = \"part\"\n\
+         pool = \"pool\"\ntarget = \"nbd+unix:{}?sda,reconnect=60\"\n",
+        above.socket().display(),
+        below.socket().display()
+    );
+    std::fs::write(above.near("weir.toml"), text).expect("a file");
+    let mut command = weir(&above);
+    command.args(["serve", "-c", "weir.toml"]);
+    let daemon = Daemon::spawn(command);
+    document(&above, 0);
+    server.kill();
+    daemon.wait_for(|line| line.contains("connection 0: lost"));
+    let state = document(&above, 1);
+    let told = sentences(&state);
+    assert!(told.len() == 1 && told[0].starts_with("disk part: "), "{state}");
+    assert!(told[0].ends_with("connection 0 is lost and not back"), "{state}");
+    daemon.kill();
+}
+
+const IQN: &str = "iqn.2024-01.test:status";
+
+/// A target with so many thin units of 8 MiB each.
+fn target(tgtd: &Tgtd, units: u32) {
+    tgtd.target(1, IQN);
+    for unit in 1..=units {
+        tgtd.unit(1, unit, &tgtd.image(&format!("lun-{unit}"), 8 << 20), &[]);
+    }
+}
+
+fn unit(tgtd: &Tgtd, number: u32) -> String {
+    format!("iscsi://127.0.0.1:{}/{IQN}/{number}", tgtd.port)
+}
+
+fn sentences(state: &Value) -> Vec<&str> {
+    let degraded = state["degraded"].as_array().expect("a list");
+    degraded.iter().map(|told| told.as_str().expect("a sentence")).collect()
+}
+
+#[test]
+#[ignore = "needs tgtd"]
+fn an_iscsi_session_that_is_lost_is_degraded_until_it_is_back() {
+    let folder = Folder::new();
+    let Some(mut tgtd) = Tgtd::start(&folder.path().display().to_string(), "status") else {
+        return;
+    };
+    target(&tgtd, 4);
+    let of = |name: &str, number| format!("{name}={}", unit(&tgtd, number));
+    let two = format!("{},sessions=2", of("two", 4));
+    let (far, leg, path) = (of("far", 1), of("leg", 2), of("path", 3));
+    let (line, wide, many) =
+        ("line=linear:far", "wide=striped:64KiB:leg+near", "many=multipath:path");
+    let disks = ["near=ram:8MiB", &far, line, &leg, wide, &path, many, &two];
+    let daemon = Daemon::start(&folder, &disks);
+    assert_eq!(document(&folder, 0)["degraded"], Value::Array(Vec::new()));
+    tgtd.kill();
+    // Five sessions, each of which its port has found lost.
+    daemon.wait_for_many(5, |line| line.contains("lost with"));
+    let state = document(&folder, 1);
+    let told = sentences(&state);
+    for start in ["far: ", "line: far: ", "leg: ", "wide: leg: ", "path: "] {
+        let begins = |told: &&str| {
+            told.starts_with(&format!("disk {start}iscsi://"))
+                && told.ends_with("session 0 is lost and not back")
+        };
+        assert_eq!(told.iter().filter(|told| begins(told)).count(), 1, "{start} in {state}");
+    }
+    assert!(told.iter().any(|told| told.starts_with("disk many: path: iscsi://")), "{state}");
+    let of_two = told.iter().filter(|told| told.starts_with("disk two: "));
+    assert_eq!(of_two.count(), 2, "{state}");
+    assert!(!told.iter().any(|told| told.starts_with("disk near")), "{state}");
+    tgtd.run();
+    target(&tgtd, 4);
+    daemon.wait_for_many(5, |line| line.contains("is back"));
+    // A path that failed is tried again by itself.
+    let well = || status(&folder, &["--json"]).status.code() == Some(0);
+    let began = Instant::now();
+    while !well() {
+        assert!(began.elapsed() < PATIENCE, "{}", document(&folder, 0));
+        std::thread::sleep(A_MOMENT);
+    }
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "needs tgtd"]
+fn a_unit_that_turns_read_only_is_degraded_until_it_is_asked_anew() {
+    let folder = Folder::new();
+    let Some(tgtd) = Tgtd::start(&folder.path().display().to_string(), "protected") else {
+        return;
+    };
+    target(&tgtd, 1);
+    let disk = format!("sda={}", unit(&tgtd, 1));
+    let daemon = Daemon::start(&folder, &[&disk, "over=linear:sda"]);
+    let mut client = Client::connect(&folder.socket(), "over");
+    assert_eq!(client.write(0, 0, &[7; 4096]).expect("an answer"), 0);
+    document(&folder, 0);
+    tgtd.unit_parameters(1, 1, "readonly=1");
+    assert_ne!(client.write(0, 0, &[8; 4096]).expect("an answer"), 0);
+    let state = document(&folder, 1);
+    let told = sentences(&state);
+    assert_eq!(told.len(), 2, "{state}");
+    for (told, start) in told.iter().zip(["disk sda: ", "disk over: sda: "]) {
+        assert!(told.starts_with(start) && told.contains("write-protected now"), "{state}");
+    }
+    let rescan = || {
+        let mut command = weir(&folder);
+        let words = ["set", "block/sda/device/rescan", "1"];
+        assert!(command.args(words).status().expect("it runs").success());
+    };
+    rescan();
+    assert_eq!(sentences(&document(&folder, 1)), told, "it still is");
+    tgtd.unit_parameters(1, 1, "readonly=0");
+    rescan();
+    document(&folder, 0);
+    assert_eq!(client.write(0, 0, &[9; 4096]).expect("an answer"), 0);
+    drop(client);
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "needs root, losetup, blockdev"]
+fn a_block_device_that_the_kernel_turns_read_only_is_degraded() {
+    let folder = Folder::new();
+    let Some(device) = Loop::new(&folder) else { return };
+    let daemon = Daemon::start(&folder, &[&format!("sda={}", device.target())]);
+    document(&folder, 0);
+    let path = device.device.display().to_string();
+    run("blockdev", &["--setro", &path]);
+    let state = document(&folder, 1);
+    assert_eq!(sentences(&state), [format!("disk sda: {path}: the kernel has it read-only now")]);
+    run("blockdev", &["--setrw", &path]);
+    document(&folder, 0);
+    daemon.stop();
 }
 
 #[test]

@@ -98,6 +98,10 @@ impl Transport for Iscsi {
         Some(self.peer.target.to_string())
     }
 
+    fn faults(&self) -> Vec<String> {
+        self.peer.faults()
+    }
+
     fn prepare(&self, index: u16) -> Result<(), DriverError> {
         // Another login with the ISID of a session ends it.
         if self.unreached.is_some()

@@ -51,6 +51,19 @@ struct State {
     asked: u16,
     /// Ports that are open.
     open: BTreeSet<u16>,
+    /// Open ports without a session, by their numbers, and why.
+    out: BTreeMap<u16, Out>,
+}
+
+/// Why a port has no session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Out {
+    /// It was lost, and is to be made again.
+    Lost,
+    /// There has been none yet.
+    Unmet,
+    /// The target has another logical unit: there will be none.
+    Gone,
 }
 
 impl Peer {
@@ -231,7 +244,31 @@ impl Peer {
     }
 
     pub(crate) fn closed(&self, index: u16) {
-        self.state().open.remove(&index);
+        let mut state = self.state();
+        state.open.remove(&index);
+        state.out.remove(&index);
+    }
+
+    /// Port `index` has no session from now on, or (`None`) has one.
+    pub(crate) fn is_out(&self, index: u16, out: Option<Out>) {
+        let mut state = self.state();
+        match out {
+            Some(why) => state.out.insert(index, why),
+            None => state.out.remove(&index),
+        };
+    }
+
+    /// Its ports without a session, a sentence each.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let fault = |(index, out): (&u16, &Out)| {
+            let what = match out {
+                Out::Lost => "is lost and not back",
+                Out::Unmet => "is not there yet: the target has not been reached",
+                Out::Gone => "is gone: the target came back with another logical unit",
+            };
+            format!("{}: session {index} {what}", self.site)
+        };
+        self.state().out.iter().map(fault).collect()
     }
 
     /// The logical units to be recognised after a reconnect.

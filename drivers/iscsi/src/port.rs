@@ -3,12 +3,12 @@
 //! Nothing here blocks but the farewell. Time comes from the caller; a session on its way is turned
 //! by the same calls that turn commands.
 
+mod farewell;
+
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use weir_bio::{Data, Nanos};
@@ -23,12 +23,8 @@ use crate::check::{self, Check, Verdict};
 use crate::dial::{Dial, DialError, Opened, Progress};
 use crate::link::{Answers, Heard, Link, Loss, Manage, REAPED_MAX, Received, WINDOW};
 use crate::outage::{Backoff, Due, Limbo, Patience};
-use crate::peer::{HOPS_MAX, OWN_SLOTS, Peer};
+use crate::peer::{HOPS_MAX, OWN_SLOTS, Out, Peer};
 use crate::slots::Slots;
-use crate::socket;
-
-/// How long a port that is closed waits for the answer to its logout.
-const FAREWELL: Duration = Duration::from_millis(100);
 
 /// Notices that wait to be told.
 const NOTICES_MAX: usize = 64;
@@ -108,6 +104,7 @@ impl IscsiPort {
     ) -> Result<IscsiPort, DriverError> {
         let mut port = IscsiPort::begin(peer, index, State::Down { retry_at: Nanos::ZERO })?;
         (port.outage, port.unmet) = (Some(Nanos::ZERO), Some(unit));
+        port.peer.is_out(index, Some(Out::Unmet));
         Ok(port)
     }
 
@@ -220,6 +217,7 @@ impl IscsiPort {
             self.limbo = Some(Limbo::after(self.limbo, group, now));
         }
         self.outage.get_or_insert(now);
+        self.peer.is_out(self.index, Some(Out::Lost));
         (self.leave, self.reported) = (None, false);
         self.refused.clear();
         self.notice(&format!("lost with {in_flight} commands in flight: {why}"));
@@ -327,6 +325,7 @@ impl IscsiPort {
                 self.reinstated(&link, Delivery::NoConnect);
                 self.notice(&format!("the target is back with another logical unit {lun}"));
                 (self.watched, self.state) = (None, State::Gone);
+                self.peer.is_out(self.index, Some(Out::Gone));
             }
         }
     }
@@ -336,6 +335,7 @@ impl IscsiPort {
         self.reinstated(&link, Delivery::Disrupted);
         self.notice(if self.unmet.is_none() { "is back" } else { "is there" });
         self.state = State::Up(link);
+        self.peer.is_out(self.index, None);
         (self.outage, self.up_since, self.met) = (None, now, self.unmet.take());
     }
 
@@ -571,30 +571,5 @@ impl Port for IscsiPort {
 
     fn notices(&mut self, tell: &mut dyn FnMut(String)) {
         self.notices.drain(..).for_each(tell);
-    }
-}
-
-impl Drop for IscsiPort {
-    /// Leaves the target, so that it keeps nothing of the session. Waits for the answer a little:
-    /// a socket that is closed with bytes unread may take the logout back.
-    fn drop(&mut self) {
-        self.peer.closed(self.index);
-        let State::Up(mut link) = std::mem::replace(&mut self.state, State::Gone) else { return };
-        if link.broken().is_some() || link.is_due() {
-            return;
-        }
-        link.log_out(Nanos(u64::MAX), &mut self.slots);
-        let end = Instant::now() + FAREWELL;
-        let (ends, heard) = (&mut Ends::default(), &mut self.heard);
-        let mut to = Answers { slots: &mut self.slots, ends, heard };
-        while !to.heard.logged_out {
-            let ready = socket::wait(&link, PollFlags::IN, end);
-            if !ready.unwrap_or(false) || link.receive(&mut self.window, &mut to, self.now).is_err()
-            {
-                return;
-            }
-            link.send(to.slots);
-            to.ends.clear();
-        }
     }
 }

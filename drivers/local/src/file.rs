@@ -292,6 +292,13 @@ impl Driver for File {
         self.target.enlarge(sectors)
     }
 
+    fn faults(&self) -> Vec<String> {
+        let target = &self.target;
+        let turned = || attributes::turned_read_only(target.block_device, target.device);
+        let fault = |what| format!("{}: {what}", target.path.display());
+        (!target.read_only).then(turned).flatten().map(fault).into_iter().collect()
+    }
+
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
         extents::allocation(&self.target, sector, sectors)
     }

@@ -174,7 +174,10 @@ impl Unit {
         }
         // Taken before the target is asked: what changes meanwhile leaves another.
         _ = shared.take_wish(Wish::Capacity) | shared.take_wish(Wish::Pages);
-        let now = self.host.identify(shared.lun)?;
+        let refused = shared.set_refused(false);
+        let now = self.host.identify(shared.lun).inspect_err(|_| {
+            shared.set_refused(refused);
+        })?;
         if now.is_silent_of(&shared.facts()) {
             // Its port takes no I/O now, so it tells no size: it is asked again once it does.
             shared.put_size_off();
@@ -265,6 +268,14 @@ impl Driver for Unit {
 
     fn likeness(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.facts())
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let mut faults = self.host.transport().faults();
+        if self.shared.is_protected() && !self.limits.read_only {
+            faults.push(format!("{}: the target has it write-protected now", self.shared.name));
+        }
+        faults
     }
 
     fn enlarge(&self, _sectors: u64) -> Result<Size, DriverError> {

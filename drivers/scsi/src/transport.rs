@@ -215,6 +215,12 @@ pub trait Transport: Send + Sync {
         None
     }
 
+    /// What is amiss on the way to the target now, a sentence each: ports that are down. By any
+    /// thread; it does not wait.
+    fn faults(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Opens port `index`, on the thread that will turn it.
     ///
     /// # Errors

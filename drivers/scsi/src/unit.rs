@@ -87,6 +87,8 @@ pub(crate) struct UnitShared {
     is_asked: AtomicBool,
     /// An earlier write has failed: no flush may succeed.
     doubtful: AtomicBool,
+    /// It has refused a write as one to a disk that is write-protected.
+    protected: AtomicBool,
     timeout_ns: AtomicU64,
     /// The time of a command of the error handler.
     eh_timeout_ns: AtomicU64,
@@ -146,6 +148,7 @@ impl UnitShared {
             asking: Mutex::default(),
             is_asked: AtomicBool::new(false),
             doubtful: AtomicBool::new(false),
+            protected: AtomicBool::new(false),
             timeout_ns: AtomicU64::new(30 * SECOND),
             eh_timeout_ns: AtomicU64::new(options.eh_timeout_ns),
             port: PortView::new(facts.access),
@@ -310,6 +313,17 @@ impl UnitShared {
         self.doubtful.load(Ordering::Relaxed)
     }
 
+    /// Whether the target has said, by a refusal or when it was asked last, that it takes no
+    /// writes.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.protected.load(Ordering::Relaxed) || self.disk_limits().read_only
+    }
+
+    /// Whether it has refused a write as one that it does not take; what it was before.
+    pub(crate) fn set_refused(&self, refused: bool) -> bool {
+        self.protected.swap(refused, Ordering::Relaxed)
+    }
+
     /// A wish was left; each is taken once.
     pub(crate) fn take_wish(&self, wish: Wish) -> bool {
         let bit = wish as u8;
@@ -441,6 +455,11 @@ impl UnitShared {
             Notice::WriteSameRefused => self.turn_off("WRITE SAME", |facts| {
                 (facts.disk.write_same_10, facts.disk.write_same_16) = (false, false);
             }),
+            Notice::WriteProtected => {
+                if !self.protected.swap(true, Ordering::Relaxed) {
+                    self.tell("it is write-protected: it refuses writes");
+                }
+            }
             Notice::DeferredError => {
                 if !self.doubtful.swap(true, Ordering::Relaxed) {
                     self.tell("an earlier write has failed: flushes fail until it is opened anew");

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use weir_bio::{Buf, PAGE, SECTOR, Size, Status};
 use weir_queue::DriverError;
 
+use super::attributes::numbers;
 use super::errors::{error, is};
 use super::flushes::Flushes;
 use super::zeroing::Zeroing;
@@ -41,6 +42,9 @@ pub(super) struct Target {
     pub(super) path: PathBuf,
     pub(super) read_only: bool,
     pub(super) block_device: bool,
+    /// The device that it is or lies on, as the kernel numbers it; found when it was opened, since
+    /// asking a network file system may wait for its server.
+    pub(super) device: (u32, u32),
     /// The calls are answered by a process: a FUSE file system.
     pub(super) fuse: bool,
     /// I/O goes past the page cache.
@@ -91,6 +95,10 @@ impl Target {
             path: path.to_owned(),
             read_only: options.read_only,
             block_device,
+            device: match block_device {
+                true => numbers(found.rdev()),
+                false => numbers(found.dev()),
+            },
             fuse,
             direct: false,
             block: SECTOR as u32,

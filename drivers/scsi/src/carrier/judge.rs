@@ -363,6 +363,7 @@ fn is_attention(notice: Notice) -> bool {
         | Notice::LunGone
         | Notice::UnmapRefused
         | Notice::WriteSameRefused
+        | Notice::WriteProtected
         | Notice::DeferredError => false,
     }
 }

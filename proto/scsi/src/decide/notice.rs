@@ -33,6 +33,8 @@ pub enum Notice {
     UnmapRefused,
     /// The disk knows no WRITE SAME: not to be tried again.
     WriteSameRefused,
+    /// The disk is write-protected.
+    WriteProtected,
     /// A command that was answered before has failed. If it was a write, no flush may succeed
     /// until the disk is opened anew.
     DeferredError,
@@ -67,6 +69,9 @@ fn by_sense(sense: &Sense, purpose: Purpose) -> Option<Notice> {
             Purpose::WriteSame => Some(Notice::WriteSameRefused),
             _ => None,
         },
+        // Its thin store being full has this code as well.
+        (SenseKey::DataProtect, Asc::SPACE_ALLOCATION_FAILED_WRITE_PROTECT) => None,
+        (SenseKey::DataProtect, code) if code.asc() == 0x27 => Some(Notice::WriteProtected),
         _ => None,
     }
 }
