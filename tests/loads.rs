@@ -582,7 +582,7 @@ fn each_preset_runs_and_prints_the_table_of_its_document() {
     for (preset, parts) in [
         ("vdbench", &["8 threads read", "64 threads write", "247028", "37.7 and 34.0"][..]),
         ("hdparm", &["cached", "1485.04", "averages since boot", "no page cache, ram:512MiB"]),
-        ("dd32", &["of each of 32 writers", "max/min", "low_latency=1"]),
+        ("dd32", &["of each of 32 writers", "max/min", "document, low_latency=1"]),
         ("streams", &["read"]),
         ("hpc", &["data write", "metadata read", "metadata write"]),
         ("oltp", &["data read", "redo write", "executions", "commits a second"]),
@@ -600,6 +600,39 @@ fn each_preset_runs_and_prints_the_table_of_its_document() {
             assert!(said.contains(part), "{preset} does not print {part:?} but {said}");
         }
     }
+}
+
+#[test]
+fn the_dd_experiment_has_a_disk_of_its_own_and_says_on_others_what_to_expect() {
+    let folder = Folder::new();
+    // A tenth of what the document's writers wrote.
+    let words = ["bench", "dd32", "--size", "32m", "--quiet"];
+    let said = told(&folder, &words);
+    for part in [
+        "of each of 32 writers with low_latency=1",
+        "of each of 32 writers with low_latency=0",
+        "here, low_latency=1",
+        "here, low_latency=0",
+        "document, low_latency=1        2.625     1.86      0.134       4.978",
+        "document, low_latency=0        0.788     5.20      0.460       3.505",
+    ] {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    let parsed = parse(&told(&folder, &[&words[..], &["--json"]].concat()));
+    let (jobs, groups) = (&parsed["job"]["jobs"], &parsed["groups"]);
+    let disk = "model:dd32,size=1GiB,depth=2,queue_mode=sq,scheduler=cfq,low_latency=";
+    for (stage, level) in [(0, 1), (1, 0)] {
+        let group = &groups[stage];
+        assert_eq!(group["name"], format!("low_latency={level}"));
+        assert_eq!((&group["op"], &group["ios"]), (&"write".into(), &256.into()));
+        let target = &jobs[stage]["target"];
+        assert!(stage == 0 || *target == format!("{disk}{level}"), "{target}");
+    }
+    assert_eq!(parsed["target"], format!("{disk}1 {disk}0"));
+    let on_memory = ["bench", "dd32", "--target", "ram:512MiB", "--quiet"];
+    let said = start(&folder, &on_memory).end();
+    let wanted = "all 128 I/Os of its writers fit in the driver of ram:512MiB";
+    assert!(said.stderr.contains(wanted) && said.code == Some(0), "{said:?}");
 }
 
 #[test]

@@ -17,9 +17,13 @@ fn value(rows: &[Row], metric: &str) -> f64 {
 
 /// All of a scene's figures are there, and those that are off are the ones that are known to be.
 fn within_its_bounds(name: &str, figures: usize, missed: usize) {
+    within_its_bounds_with(name, &[], figures, missed);
+}
+
+fn within_its_bounds_with(name: &str, set: &[&str], figures: usize, missed: usize) {
     let scene = scene::find(name).expect("a scene");
     let checked =
-        scene.check(&rows(name, &[], 1)).expect("each figure of the source has one of ours");
+        scene.check(&rows(name, set, 1)).expect("each figure of the source has one of ours");
     let checked: Vec<_> = checked.iter().filter(|one| one.source.is_some()).collect();
     assert_eq!(checked.len(), figures, "each of the source's figures has one of ours");
     let off: Vec<_> = checked.iter().filter(|one| one.is_off()).collect();
@@ -51,6 +55,8 @@ fn the_outcomes_of_linux_are_within_their_bounds() {
 #[test]
 fn the_bands_of_the_dd_experiment_hold() {
     within_its_bounds("suse-dd32", 11, 0);
+    // With the depth of the disk on which `weir bench dd32` runs without a target.
+    within_its_bounds_with("suse-dd32", &["depth=2"], 11, 0);
 }
 
 #[test]

@@ -166,6 +166,16 @@ impl Spec {
         Ok(self)
     }
 
+    /// The same, taking so many commands at once.
+    ///
+    /// # Errors
+    /// None, or more than a disk may take.
+    pub fn deep(mut self, depth: u16) -> Result<Spec, SpecError> {
+        self.depth = depth;
+        self.check().map_err(SpecError)?;
+        Ok(self)
+    }
+
     /// Whether a write may be answered before it is on the medium.
     #[must_use]
     pub fn has_volatile_cache(&self) -> bool {

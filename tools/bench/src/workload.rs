@@ -4,13 +4,15 @@
 //! stage; [`devices`] knows which targets are one device; [`check`] looks after a crash for the
 //! commits that a run had acknowledged, and `content` before a run for what others keep there.
 //! `files` makes targets of the names of files, and `told` is how documents tell of jobs.
-//! `memory` keeps disks in memory from stage to stage, [`prepare`] writes targets before they are
-//! measured, and `patience` knows for what a run is too short.
+//! [`experiment`] has the disk of `dd32`, `memory` keeps disks in memory from stage to stage,
+//! [`prepare`] writes targets before they are measured, and `patience` knows for what a run is too
+//! short.
 
 pub mod check;
 pub mod conduct;
 pub(crate) mod content;
 pub mod devices;
+pub mod experiment;
 pub(crate) mod files;
 pub(crate) mod groups;
 pub mod mark;

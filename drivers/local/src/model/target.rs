@@ -18,19 +18,27 @@ pub const MODEL: TargetKind = TargetKind {
     doc: "Memory that answers when a disk of that model would: one that is known by name \
           (`cheetah-15k7`, `nearline-7200`, `dd32`, `nvme-980pro`, `mlc-mqsim`, `optane-p4800x`, \
           `sas-ssd`, `nvme-illumos`, `powermax-8000`), or that a file describes.",
-    options: &[TargetOption {
-        name: "size",
-        values: "SIZE",
-        default: "as the model is",
-        doc: "How much of it there is.",
-    }],
+    options: &[
+        TargetOption {
+            name: "size",
+            values: "SIZE",
+            default: "as the model is",
+            doc: "How much of it there is.",
+        },
+        TargetOption {
+            name: "depth",
+            values: "1 to 10240",
+            default: "as the model is",
+            doc: "Commands that it takes at once.",
+        },
+    ],
     parse: |written| {
         let of = match written.rest {
             "" => return Err(format!("target {:?} names no model", written.text)),
             file if file.ends_with(".toml") => Source::File(PathBuf::from(file)),
             name => Source::Known(Spec::preset(name).map_err(|why| why.to_string())?),
         };
-        Ok(Box::new(ModelTarget { of, size: None }))
+        Ok(Box::new(ModelTarget { of, size: None, depth: None }))
     },
 };
 
@@ -45,6 +53,7 @@ enum Source {
 struct ModelTarget {
     of: Source,
     size: Option<u64>,
+    depth: Option<u16>,
 }
 
 impl ModelTarget {
@@ -58,12 +67,20 @@ impl ModelTarget {
                 (Spec::parse(&text).map_err(|why| refused(&site, &why))?, site)
             }
         };
-        match self.size {
+        let refused = |why| refused(&site, &why);
+        let spec = match self.size {
+            None => spec,
+            Some(bytes) => spec.sized(bytes).map_err(refused)?,
+        };
+        match self.depth {
             None => Ok(spec),
-            Some(bytes) => spec.sized(bytes).map_err(|why| refused(&site, &why)),
+            Some(depth) => spec.deep(depth).map_err(refused),
         }
     }
 }
+
+/// Commands that a disk may take at once, as [`Spec`] has it.
+const DEPTHS: std::ops::RangeInclusive<u16> = 1..=10_240;
 
 fn refused(site: &str, why: &impl std::fmt::Display) -> DriverError {
     DriverError { what: format!("{site}: {why}"), source: None }
@@ -74,9 +91,16 @@ impl Backing for ModelTarget {
         &MODEL
     }
 
-    fn set(&mut self, _option: &str, value: &str) -> Result<(), String> {
-        // The one option there is.
-        self.size = Some(device_size(value)?);
+    fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
+        match option {
+            "size" => self.size = Some(device_size(value)?),
+            _ => {
+                let depth = value.parse().ok().filter(|depth| DEPTHS.contains(depth));
+                let outside =
+                    || format!("depth={value} is outside {}..={}", DEPTHS.start(), DEPTHS.end());
+                self.depth = Some(depth.ok_or_else(outside)?);
+            }
+        }
         Ok(())
     }
 
@@ -125,6 +149,8 @@ mod tests {
             target.set("size", "8MiB").expect("a size");
             let opened = target.open(&Config::default()).expect("a device");
             assert_eq!(opened.driver.limits().size().bytes(), 8 << 20);
+            target.set("depth", "3").expect("a depth");
+            assert_eq!(target.open(&Config::default()).expect("a device").driver.queues().depth, 3);
         }
     }
 
@@ -138,6 +164,10 @@ mod tests {
             target.open(&Config::default()).expect_err("an error").to_string()
         };
         assert!(error("no/such/file.toml", None).contains("no/such/file.toml"));
+        for depth in ["0", "10241", "two"] {
+            let why = parse("dd32").expect("a name").set("depth", depth).expect_err("no depth");
+            assert_eq!(why, format!("depth={depth} is outside 1..=10240"));
+        }
         let more = error("cheetah-15k7", Some("1TiB"));
         assert!(more.contains("size=1099511627776 is outside 512..="), "{more}");
     }

@@ -21,7 +21,7 @@ use crate::workload::groups::{self, Groups, UNIT_BYTES};
 use crate::workload::memory::Memory;
 use crate::workload::spec::{Oltp, RunSpec, Workload};
 use crate::workload::told::{device_json, job_json};
-use crate::workload::{patience, prepare};
+use crate::workload::{experiment, patience, prepare};
 
 /// A bench to conduct.
 pub struct Request<'a> {
@@ -373,6 +373,10 @@ impl Opened {
             return Err(String::from("oltp needs a runtime"));
         }
         self.tell_unseen(request, stage, runtime);
+        for (job, disk) in stage.jobs.iter().zip(&self.disks) {
+            let told = experiment::expected(job, &self.names[*disk], &self.devices[*disk]);
+            told.iter().for_each(|told| (request.notice)(told));
+        }
         run::run(&run::Options {
             loads: &loads,
             devices: grounds.devices.iter().collect(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use weir::Target;
 use weir_bench::workload::devices::is_of_kernel;
+use weir_bench::workload::experiment;
 use weir_bench::workload::spec::{Oltp, RunSpec, Workload};
 use weir_load::options::Section;
 use weir_load::presets::{PRESETS, Stage, stages};
@@ -166,6 +167,10 @@ impl Asked<'_> {
     /// The stages before flags change them, and notes on them.
     fn stages(&self) -> Result<(Vec<Stage>, Vec<String>), Failure> {
         if let Some(name) = self.preset() {
+            // Without a disk of its own the experiment has that of its document.
+            if name == experiment::NAME && self.target.is_empty() && !self.flags.has("filename") {
+                return Ok((experiment::both(), Vec::new()));
+            }
             let stages = stages(name).expect("a preset of streams has stages");
             return Ok((stages, Vec::new()));
         }

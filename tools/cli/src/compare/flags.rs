@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use weir::drivers::kind_of;
+use weir_bench::workload::experiment;
 use weir_bench::workload::spec::{RunSpec, Workload};
 use weir_load::{jobfile, quantity};
 
@@ -141,6 +142,9 @@ impl JobFlags {
             return Ok(Some(target_of(named)));
         }
         let Some(file) = self.job.as_deref() else { return Ok(None) };
+        if file == experiment::NAME {
+            return Ok(Some(String::from(experiment::DISK)));
+        }
         // Faults of a file are told when the run is made of it; a preset is none.
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let jobs = jobfile::read(file, &text).map(|read| read.jobs).unwrap_or_default();
