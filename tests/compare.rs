@@ -631,3 +631,72 @@ fn the_kernels_scheduler_is_put_back_after_a_signal_and_after_being_killed() {
     assert_eq!(device.state(), before);
     assert!(!Path::new(&state).exists());
 }
+
+#[test]
+fn variants_may_have_jobs_of_their_own_and_are_told_to_have_them() {
+    let folder = Folder::new();
+    let words = ["--a", "queue_mode=sq,job.threads=4", "--b", "queue_mode=mq,job.threads=2"];
+    let more = ["oltp", "--target", "ram:16MiB", "--users", "3", "--save", "runs.json"];
+    let ended = compare(&folder, &[&words[..], &more, &SHORT].concat());
+    expect_answer(&ended);
+    for name in ["job.threads=4 sq", "job.threads=2 "] {
+        assert!(ended.stdout.contains(name), "{name}: {ended:?}");
+    }
+    let text = fs::read_to_string(folder.near("runs.json")).expect("a document");
+    let saved = json(&text);
+    let compared = &saved["compare"];
+    assert_eq!(compared["environment"]["jobs_differ"], true);
+    for (variant, threads) in [(0, 4), (1, 2)] {
+        let options = &compared["variants"][variant]["options"];
+        assert_eq!(options["job.threads"], threads.to_string());
+    }
+    let runs = saved["runs"].as_array().expect("runs");
+    assert!(!runs.is_empty());
+    for run in runs {
+        let threads = if run["variant"] == "a" { 4 } else { 2 };
+        let job = &run["document"]["bench"]["job"];
+        assert_eq!((&job["threads"], &job["users"]), (&threads.into(), &3.into()));
+    }
+    let page = fs::read_to_string(page(&folder)).expect("a report");
+    assert!(page.contains("job.threads=4"), "{page}");
+    for (options, why) in [
+        ("job.frob=4", "variant b: job.frob: the job has no such flag"),
+        ("job.threads=65", "variant b: job.threads: "),
+        ("job.threads", "variant b: \"job.threads\" is not job.FLAG=VALUE"),
+        ("job.redo=ram:1MiB", "says where"),
+        ("job.runtime=1s", "variant b: job.runtime: the job has no such flag"),
+    ] {
+        let words = ["compare", "oltp", "--target", "ram:16MiB", "--a", "", "--b", options];
+        expect_refused(&folder, &words, &[why]);
+    }
+    let ends = ["compare", "--target", "ram:16MiB", "--time-based=0", "--a", ""];
+    let ends = [&ends[..], &["--b", "job.time_based=1"]].concat();
+    expect_refused(&folder, &ends, &["one ends by itself and the other does not"]);
+    let swept = ["compare", "--target", "ram:16MiB", "--a", "", "--b", "job.iodepth=4"];
+    let swept = [&swept[..], &["--sweep", "iodepth=1,2"]].concat();
+    expect_refused(&folder, &swept, &["variant b: job.iodepth=4 is said, and --sweep varies it"]);
+}
+
+#[test]
+fn the_load_of_a_file_system_is_compared_by_the_latency_of_its_writes() {
+    let folder = Folder::new();
+    let words = ["hpc", "--target", "ram:64MiB", "--a", "queue_mode=sq", "--b", "queue_mode=mq"];
+    let long = ["--rounds", "3", "--runtime", "250ms", "--ramp-time", "5ms", "--json"];
+    let ended = compare(&folder, &[&words[..], &long].concat());
+    expect_answer(&ended);
+    assert_eq!(json(&ended.stdout)["metric"], "write_latency_mean_ns");
+    let other = [&words[..], &long, &["--metric", "iops"]].concat();
+    assert_eq!(json(&compare(&folder, &other).stdout)["metric"], "iops");
+}
+
+#[test]
+fn the_dd_experiment_is_compared_on_the_disk_of_its_document() {
+    let folder = Folder::new();
+    let words = ["dd32", "--size", "16m", "--rounds", "3", "--save", "runs.json", "--quiet"];
+    let of = |level: &str| format!("queue_mode=sq,scheduler=cfq,low_latency={level}");
+    let ended = compare(&folder, &[&words[..], &["--a", &of("1"), "--b", &of("0")]].concat());
+    expect_answer(&ended);
+    let saved = json(&fs::read_to_string(folder.near("runs.json")).expect("a document"));
+    assert_eq!(saved["target"], "model:dd32,size=1GiB,depth=2");
+    assert_eq!(saved["compare"]["metric"], "makespan_ns");
+}

@@ -580,12 +580,27 @@ fn commits_over_nbd_are_on_the_disk_of_a_server_that_is_killed() {
 fn each_preset_runs_and_prints_the_table_of_its_document() {
     let folder = Folder::new();
     for (preset, parts) in [
-        ("vdbench", &["8 threads read", "64 threads write", "247028", "37.7 and 34.0"][..]),
+        (
+            "vdbench",
+            &[
+                "8 threads read",
+                "64 threads write",
+                "document, after             81217     135867     205450     247028",
+                "document, % reduction        13.1       26.8       37.7       34.0",
+                "CPU busy (sys), %",
+                "document, before              4.5       12.1       20.2       24.9",
+                "document, after               3.7        5.8        6.5        7.5",
+                "37.7 and 34.0",
+            ][..],
+        ),
         ("hdparm", &["cached", "1485.04", "averages since boot", "no page cache, ram:512MiB"]),
         ("dd32", &["of each of 32 writers", "max/min", "document, low_latency=1"]),
-        ("streams", &["read"]),
-        ("hpc", &["data write", "metadata read", "metadata write"]),
-        ("oltp", &["data read", "redo write", "executions", "commits a second"]),
+        ("streams", &["read", "document: close to 12"]),
+        (
+            "hpc",
+            &["data write", "metadata read", "metadata write", "13.6 % less", "7 times as much"],
+        ),
+        ("oltp", &["data read", "redo write", "executions", "228886", "-26 %", "commits a second"]),
     ] {
         let words = ["bench", preset, "--target", "ram:512MiB", "--ramp-time", "0", "--quiet"];
         let time = match preset {
@@ -633,6 +648,32 @@ fn the_dd_experiment_has_a_disk_of_its_own_and_says_on_others_what_to_expect() {
     let said = start(&folder, &on_memory).end();
     let wanted = "all 128 I/Os of its writers fit in the driver of ram:512MiB";
     assert!(said.stderr.contains(wanted) && said.code == Some(0), "{said:?}");
+}
+
+#[test]
+fn cpu_time_is_told_for_each_stage_that_has_a_name() {
+    let folder = Folder::new();
+    let words = ["bench", "vdbench", "--target", "ram:16MiB", "--ramp-time", "0", "--quiet"];
+    let said = parse(&told(&folder, &[&words[..], &["--runtime", "800ms", "--json"]].concat()));
+    let stages = said["stages"].as_array().expect("stages");
+    let names: Vec<&Value> = stages.iter().map(|stage| &stage["name"]).collect();
+    assert_eq!(names, ["8 threads", "16 threads", "32 threads", "64 threads"]);
+    let sum = |of: &dyn Fn(&Value) -> f64| stages.iter().map(of).sum::<f64>();
+    let number = |value: &Value| value.as_f64().expect("a number");
+    assert!(
+        (sum(&|stage| number(&stage["duration_s"])) - number(&said["duration_s"])).abs() < 1e-6
+    );
+    for mode in ["user_s", "sys_s"] {
+        let all = number(&said["cpu"][mode]);
+        assert!((sum(&|stage| number(&stage["cpu"][mode])) - all).abs() < 1e-6, "{mode}: {said}");
+    }
+    // Where the kernel did not tick there is none.
+    let share =
+        |stage: &Value| stage["sys_pct"].as_f64().is_none_or(|pct| (0.0..=100.0).contains(&pct));
+    assert!(stages.iter().all(share), "{stages:?}");
+    let one =
+        ["bench", "--target", "ram:16MiB", "--runtime", "100ms", "--ramp-time", "0", "--json"];
+    assert_eq!(parse(&told(&folder, &one))["stages"], Value::Null, "its stage has no name");
 }
 
 #[test]

@@ -127,6 +127,9 @@ pub struct Bench {
     pub command_run: Option<CommandRun>,
     /// By job and direction.
     pub groups: Vec<Group>,
+    /// The stages that have names, one after the other.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageUse>,
     /// Transactions, for a job that has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transactions: Option<Transactions>,
@@ -181,6 +184,20 @@ pub struct Cpu {
     /// printed, MiB where that is of bytes, else for each run; nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_ns: Option<f64>,
+}
+
+/// How long a stage of a run was measured, and what the CPUs did meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StageUse {
+    /// Its name.
+    pub name: String,
+    /// Measured time, seconds.
+    pub duration_s: f64,
+    /// CPU time of the process.
+    pub cpu: Cpu,
+    /// Time of all CPUs of the machine in the kernel, per cent; none where it did not tick.
+    pub sys_pct: Option<f64>,
 }
 
 /// How one CPU of the machine spent the measured time, for all processes; the fields add up to the

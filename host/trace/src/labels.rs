@@ -2,6 +2,21 @@
 
 use serde_json::Value;
 
+/// Before the name of a flag of the job among the options of a variant.
+pub const JOB: &str = "job.";
+
+/// Whether any of these variants, given by options, has a job that another has not.
+#[must_use]
+pub fn jobs_differ<'a>(variants: impl IntoIterator<Item = &'a Value>) -> bool {
+    let of = |options: &'a Value| {
+        let fields = options.as_object().into_iter().flatten();
+        fields.filter(|(name, _)| name.starts_with(JOB)).collect::<Vec<_>>()
+    };
+    let mut jobs = variants.into_iter().map(of);
+    let first = jobs.next();
+    jobs.any(|job| Some(&job) != first.as_ref())
+}
+
 /// Longest label, characters.
 const LABEL_MAX: usize = 40;
 
@@ -105,6 +120,17 @@ mod tests {
         assert!(short.iter().all(|text| text.chars().count() <= 11), "{short:?}");
         let same = shortened_apart(&[texts[0].clone(), texts[0].clone()], 11);
         assert_eq!(same, ["targe…-disk"; 2], "these are the same");
+    }
+
+    #[test]
+    fn jobs_differ_by_flags_of_the_job_and_by_nothing_else() {
+        let differ = |all: &[Value]| jobs_differ(all);
+        let job = |threads: &str| json!({"queue_mode": "sq", "job.threads": threads});
+        assert!(differ(&[job("4"), job("2")]));
+        assert!(differ(&[json!({}), json!({}), job("2")]));
+        assert!(!differ(&[job("2"), json!({"queue_mode": "mq", "job.threads": "2"})]));
+        assert!(!differ(&[json!({"queue_mode": "sq"}), json!({"queue_mode": "mq"})]));
+        assert!(!differ(&[]));
     }
 
     #[test]

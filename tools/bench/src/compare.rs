@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 use weir_trace::document::{BenchDocument, CompareDocument, CompareEnvironment, Control, Run};
-use weir_trace::labels::labels;
+use weir_trace::labels::{jobs_differ, labels};
 
 use crate::results::document::{kernel, utc};
 
@@ -219,6 +219,9 @@ impl Plan<'_> {
             environment.other.insert(String::from("between_runs"), Value::from(between));
             let uncounted = variant::cpu_not_counted(self.variants);
             environment.other.insert(String::from(UNCOUNTED), Value::from(uncounted));
+        }
+        if jobs_differ(self.variants.iter().map(|variant| &variant.options)) {
+            environment.other.insert(String::from("jobs_differ"), Value::from(true));
         }
         let described: Vec<(String, Value)> =
             self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();

@@ -48,6 +48,9 @@ const MOST_ROUNDS: u32 = 1000;
 /// Where results go.
 const FOLDER: &str = "weir-data";
 
+/// The primary metric of `hpc`.
+const WRITE_LATENCY: &str = "write_latency_mean_ns";
+
 /// What ends a comparison with exit status 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailIf {
@@ -73,7 +76,8 @@ impl FailIf {
 ///
 /// Each round has one run of every variant, in random order, each a process of its own; a run that
 /// the host disturbed is made again. Jobs that end by themselves are compared by the time that
-/// takes. OPTS are options of the target (a=b,c=d), or a whole target. For oltp --target can be
+/// takes. OPTS are options of the target (a=b,c=d), or a whole target, and job.FLAG=VALUE for a
+/// variant whose job differs. For oltp --target can be
 /// given several times, as for `weir bench`, and OPTS are options of each.
 /// Without --a and --b the legacy path is compared with multi-queue. A variant of the other queue
 /// mode than the first one's that says no scheduler has the counterpart of the first one's: none
@@ -87,6 +91,7 @@ impl FailIf {
 /// Example: weir compare --target ram:1GiB --a scheduler=none --b scheduler=bfq --iodepth 32
 /// Example: weir compare --target file:/dev/sdb --kernel-scheduler none,mq-deadline,bfq --rw read
 /// Example: weir compare --kernel-scheduler none,mq-deadline,bfq --device sda --run 'make -j8'
+/// Example: weir compare --a queue_mode=sq,job.threads=4 --b queue_mode=mq,job.threads=2
 /// Example: weir compare --sim icpe24 --a scheduler=none --b scheduler=bfq --set processes=8
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -153,7 +158,7 @@ pub(crate) struct Compare {
     continues: Option<PathBuf>,
     /// The primary metric, which comes first and which --fail-if goes by; if not given, what
     /// --figure finds, the time to finish where all jobs end by themselves, commits a second of
-    /// oltp, else I/Os a second.
+    /// oltp, the mean latency of writes of hpc, else I/Os a second.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(summary::metrics()))]
     metric: Option<String>,
     /// Differences up to this do not matter: what is known to be smaller is "the same within" it.
@@ -235,11 +240,18 @@ impl Compare {
         self.check_group()?;
         let seed = *self.randseed.get_or_insert_with(seed_of_the_clock);
         let variants = self.variants()?;
-        let points = self.points(&variants)?;
+        let mut points = self.points(&variants)?;
+        for (_, variants, job) in &mut points {
+            self.give_jobs(variants, job, seed)?;
+        }
         let specs = points.iter().map(|(_, variants, job)| self.spec(job, &variants[0], seed));
         let mut specs = specs.collect::<Result<Vec<RunSpec>, Failure>>()?;
-        self.check_metric(&specs)?;
-        let changes = specs.iter().any(RunSpec::changes);
+        let own = points.iter().zip(&specs).flat_map(|((_, variants, _), spec)| {
+            variants.iter().map(|variant| variant.spec(spec)).collect::<Vec<_>>()
+        });
+        let own: Vec<RunSpec> = own.collect();
+        self.choose_metric(&own)?;
+        let changes = own.iter().any(RunSpec::changes);
         try_to_open(points.iter().flat_map(|(_, variants, _)| variants), changes)?;
         self.outputs().try_for_each(output::probe)?;
         let stop = signals()?;
@@ -371,8 +383,14 @@ impl Compare {
         ended.and(kept).and(drawn).and(said)
     }
 
-    /// That the job has the primary metric.
-    fn check_metric(&self, specs: &[RunSpec]) -> Result<(), Failure> {
+    /// Chooses the primary metric where the job has one of its own, or sees that it has the one
+    /// that is asked for.
+    fn choose_metric(&mut self, specs: &[RunSpec]) -> Result<(), Failure> {
+        // What was published of its model is the latency of writes.
+        let is_hpc = self.job.is("hpc") && specs.iter().all(RunSpec::has_reads_and_writes);
+        if self.metric.is_none() && is_hpc {
+            self.metric = Some(String::from(WRITE_LATENCY));
+        }
         let metric = self.metric.as_deref().unwrap_or_default();
         let is_of = |kind: &str| metric.starts_with(kind);
         let (has, why) = match () {

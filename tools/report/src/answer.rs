@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 use weir_trace::document::Compare;
+use weir_trace::labels::jobs_differ;
 use weir_trace::metric::{COMMITS, FIGURE, FIGURE_NS, IOPS, MAKESPAN, Metric, Unit, primary};
 
 use crate::numbers::{count, percent};
@@ -62,6 +63,9 @@ pub(crate) fn answer(compare: &Compare) -> Answer {
         says.words("; ").name(&subject.labels[*at]).words(" was not compared");
     }
     says.words(".");
+    if jobs_differ(compare.variants.iter().map(|variant| &variant.options)) {
+        says.words(" Their jobs differ: each variant is compared with the load of its own.");
+    }
     Answer { tone, spans: says.0 }
 }
 
@@ -471,6 +475,18 @@ mod tests {
             (found.ci99, found.ci95) = (None, None);
         }
         assert!(text(&compare).ends_with("seen); `kyber` was not compared."), "{}", text(&compare));
+    }
+
+    #[test]
+    fn variants_with_jobs_of_their_own_are_told_to_have_them() {
+        let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 200.0)]);
+        assert!(!text(&compare).contains("jobs"));
+        compare.variants[1].options["job.threads"] = "2".into();
+        let said = text(&compare);
+        assert!(said.contains("`job.threads=2 bfq`: 100 % more IOPS than `none`"), "{said}");
+        assert!(
+            said.ends_with("Their jobs differ: each variant is compared with the load of its own.")
+        );
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! vdbench: illumos issue 11827. oltp: the Dell and Oracle comparison of legacy and multi-queue
 //! paths with SLOB on a PowerMax. hdparm: the note on an x205ta. dd32: the low_latency experiment
-//! of the SUSE tuning guide.
+//! of the SUSE tuning guide. streams: the DSS workload of the Dell article. hpc: Caldwell,
+//! Improving Block-level Efficiency with scsi-mq (2015).
 
 use serde_json::Value;
 
@@ -17,9 +18,13 @@ pub(crate) enum Preset {
     Vdbench,
     Hdparm,
     Dd32,
+    Streams,
+    Hpc,
 }
 
-const PRESETS: [(&str, Preset); 4] = [
+const PRESETS: [(&str, Preset); 6] = [
+    ("streams", Preset::Streams),
+    ("hpc", Preset::Hpc),
     ("oltp", Preset::Oltp),
     ("vdbench", Preset::Vdbench),
     ("hdparm", Preset::Hdparm),
@@ -45,10 +50,17 @@ fn by_shape(job: &Value) -> Option<Preset> {
     let is = |job: &Value, name: &str, field: &str, value: u64| {
         job.get("name").and_then(Value::as_str) == Some(name) && number(job, field) == Some(value)
     };
-    if is(job, "dd32", "numjobs", 32) && number(job, "bs") == Some(131_072) {
+    let is_dd = |job: &Value| is(job, "dd32", "numjobs", 32) && number(job, "bs") == Some(131_072);
+    if is_dd(job) {
         return Some(Preset::Dd32);
     }
+    if is(job, "streams", "numjobs", 8) && number(job, "bs") == Some(1 << 20) {
+        return Some(Preset::Streams);
+    }
     let jobs = job.get("jobs")?.as_array()?;
+    if jobs.len() == 2 && jobs.iter().all(is_dd) {
+        return Some(Preset::Dd32);
+    }
     let are = |expected: &[(&str, &str, u64)]| {
         jobs.len() == expected.len()
             && jobs
@@ -61,6 +73,9 @@ fn by_shape(job: &Value) -> Option<Preset> {
     if are(&threads) {
         return Some(Preset::Vdbench);
     }
+    if are(&[("data", "bs", 1 << 20), ("metadata", "bs", 4096)]) {
+        return Some(Preset::Hpc);
+    }
     are(&[("cached", "bs", 2 << 20), ("buffered", "bs", 2 << 20)]).then_some(Preset::Hdparm)
 }
 
@@ -69,13 +84,16 @@ pub(crate) type Ours<'a> = &'a dyn Fn(&str) -> Option<[Option<f64>; 2]>;
 
 /// The published figures with ours beside them. `labels` name our first variant and, if there are
 /// several, the last; `ours` is asked for `iops 8`, `response_ms 8`, `iops`, `read_latency_ms`,
-/// `executions`, `commits`, `cached`, `buffered`, `total_s`.
+/// `executions`, `commits`, `cached`, `buffered`, `total_s`, `sys_pct 8`, `stage_s low_latency=1`,
+/// `gb_per_s`, `data_write_ms`, `metadata_write_ms`, `idle_pct`.
 pub(crate) fn section(preset: Preset, labels: &[&str], ours: Ours<'_>) -> Section {
     match preset {
         Preset::Vdbench => vdbench(labels, ours),
         Preset::Oltp => oltp(labels, ours),
         Preset::Hdparm => hdparm(labels, ours),
         Preset::Dd32 => dd32(labels, ours),
+        Preset::Streams => streams(labels, ours),
+        Preset::Hpc => hpc(labels, ours),
     }
 }
 
@@ -113,6 +131,7 @@ fn vdbench(labels: &[&str], ours: Ours<'_>) -> Section {
     add(String::from("CPU sys % before, published"), shown(&SYS_PCT[0]));
     add(String::from("CPU sys % after, published"), shown(&SYS_PCT[1]));
     add(String::from("change, computed"), gains(&SYS_PCT));
+    our_rows("sys_pct", "CPU sys %", labels, ours, &mut add);
     section.table(table);
     section.notes(vec![String::from(
         "The document contradicts itself: it prints response-time reductions of 13, 27, 47 and \
@@ -248,6 +267,10 @@ fn dd32(labels: &[&str], ours: Ours<'_>) -> Section {
     add(["seconds of each writer", "2.62 to 4.88", "0.79 to 4.10"], None);
     add(["slowest / fastest", "1.86", "5.2"], None);
     add(["total seconds, as printed", "4.978", "3.505"], Some("total_s"));
+    let stages = ["low_latency=1", "low_latency=0"].map(|level| ours(&format!("stage_s {level}")));
+    if let [Some([Some(on), _]), Some([Some(off), _])] = stages {
+        table.row([String::from("total seconds, ours"), count(on), count(off), NONE.into()]);
+    }
     section.table(table);
     let own = "A saved result has no times of single writers: `weir bench dd32` prints them.";
     section.notes(vec![String::from(own), String::from(
@@ -256,6 +279,43 @@ fn dd32(labels: &[&str], ours: Ours<'_>) -> Section {
          fair \
          and slow against unfair and fast.",
     )]);
+    section
+}
+
+fn streams(labels: &[&str], ours: Ours<'_>) -> Section {
+    let mut section = Section::new("The published figure: parallel query on a PowerMax");
+    section.prose(
+        "Dell: sequential reads of a large Oracle table, four nodes, a PowerMax 8000. With \
+         multi-queue the bandwidth was “slightly better than without”.",
+    );
+    let mut table = Table::new("", ["", "published"]);
+    table.head.extend(our_head(labels));
+    let published = ["read bandwidth, GB/s", "close to 12"].map(String::from);
+    table
+        .rows
+        .push(published.into_iter().chain(our_cells(labels, ours, Some("gb_per_s"))).collect());
+    section.table(table);
+    section
+}
+
+fn hpc(labels: &[&str], ours: Ours<'_>) -> Section {
+    let mut section = Section::new("The published figures: scsi-mq below Lustre");
+    section.prose(
+        "Caldwell, Improving Block-level Efficiency with scsi-mq (2015): Linux 3.18 with blk-mq \
+         against 2.6.32, an array of disks. The figures are bounds.",
+    );
+    let mut table = Table::new("", ["", "published change"]);
+    table.head.extend(our_head(labels));
+    for (name, published, key) in [
+        ("write latency of data, ms", "as much as −13.6 %", "data_write_ms"),
+        ("write latency of metadata, ms", "as much as −13.6 %", "metadata_write_ms"),
+        ("CPU idle, %", "7 times as much", "idle_pct"),
+    ] {
+        let own = our_cells(labels, ours, Some(key));
+        let row = [name, published].map(String::from);
+        table.rows.push(row.into_iter().chain(own).collect());
+    }
+    section.table(table);
     section
 }
 
@@ -288,6 +348,12 @@ mod tests {
         let stages = [8, 16, 32, 64].map(stage);
         assert_eq!(preset(&json!({"jobs": stages})), Some(Preset::Vdbench));
         assert_eq!(preset(&json!({"jobs": [stage(8)]})), None);
+        let dd = || json!({"name": "dd32", "numjobs": 32, "bs": 131_072});
+        assert_eq!(preset(&json!({"jobs": [dd(), dd()]})), Some(Preset::Dd32));
+        let streams = json!({"name": "streams", "numjobs": 8, "bs": 1 << 20});
+        assert_eq!(preset(&streams), Some(Preset::Streams));
+        let hpc = [json!({"name": "data", "bs": 1 << 20}), json!({"name": "metadata", "bs": 4096})];
+        assert_eq!(preset(&json!({"jobs": hpc})), Some(Preset::Hpc));
         let read = |name: &str| json!({"name": name, "bs": 2 << 20});
         let both = json!({"jobs": [read("cached"), read("buffered")]});
         assert_eq!(preset(&both).map(name), Some("hdparm"));
@@ -309,6 +375,32 @@ mod tests {
         assert!(found.contains(r#""+13.8 %","2,000"]"#), "{found}");
         let found = text(Preset::Dd32);
         assert!(found.contains(r#""4.978","3.505","3.25"]"#), "{found}");
+        assert!(!found.contains("total seconds, ours"), "one stage has no name: {found}");
+    }
+
+    #[test]
+    fn stages_and_bounds_stand_beside_what_was_published_of_them() {
+        let ours = |key: &str| match key {
+            "stage_s low_latency=1" => Some([Some(4.9), None]),
+            "stage_s low_latency=0" => Some([Some(3.4), None]),
+            "gb_per_s" => Some([Some(1.5), None]),
+            "data_write_ms" => Some([Some(2.5), None]),
+            "sys_pct 64" => Some([Some(7.25), None]),
+            _ => None,
+        };
+        let text = |preset| {
+            let section = section(preset, &["this run"], &ours);
+            serde_json::to_string(&section.blocks).expect("JSON")
+        };
+        for (preset, row) in [
+            (Preset::Dd32, r#"["total seconds, ours","4.90","3.40","–"]"#),
+            (Preset::Streams, r#"["read bandwidth, GB/s","close to 12","1.50"]"#),
+            (Preset::Hpc, r#"["write latency of data, ms","as much as −13.6 %","2.50"]"#),
+            (Preset::Vdbench, r#"["CPU sys %, ours: this run","–","–","–","7.25"]"#),
+        ] {
+            let found = text(preset);
+            assert!(found.contains(row), "{row} is not in {found}");
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Program {
         let create = |path: &Path| {
             File::create(path).map_err(|error| failed(format!("{}: {error}", path.display())))
         };
-        let spec = self.spec.on(&variant.targets, &variant.redo, seed);
+        let spec = variant.spec(&self.spec).on(&variant.targets, &variant.redo, seed);
         let mut command = Command::new(&self.path);
         command.args(WORDS).stdin(given(&spec).map_err(failed)?);
         command.stdout(create(&saved)?).stderr(create(&errors)?);

@@ -3,13 +3,14 @@
 use serde_json::{Map, Value};
 use weir::target::split_at_commas;
 use weir::{Identity, Target};
+use weir_trace::labels::JOB;
 
 use crate::workload::devices::{Devices, leaves};
 use crate::workload::groups::Groups;
-use crate::workload::spec::Prepare;
+use crate::workload::spec::{Prepare, RunSpec, Workload};
 
 /// One of the things compared.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Variant {
     /// Its name.
     pub name: String,
@@ -19,6 +20,10 @@ pub struct Variant {
     pub targets: Vec<String>,
     /// Those of the redo of `oltp`, where it has been given some.
     pub redo: Vec<String>,
+    /// Flags of the job that it has otherwise than the others, each with its value.
+    pub job: Vec<(String, String)>,
+    /// What it runs, where that is not what the others run.
+    pub workload: Option<Workload>,
     /// The kernel's own scheduler for the target's device, where that is what is compared.
     pub kernel_scheduler: Option<String>,
 }
@@ -39,7 +44,7 @@ impl Variant {
         };
         let options = Value::Object(shown);
         let name = String::from(name);
-        Variant { name, options, targets, redo: Vec::new(), kernel_scheduler: None }.checked()
+        Variant { name, options, targets, ..Variant::default() }.checked()
     }
 
     /// The kernel's scheduler, beside a command that has a target of its own.
@@ -48,10 +53,28 @@ impl Variant {
         Variant {
             name: String::from(name),
             options: serde_json::json!({"kernel_scheduler": scheduler}),
-            targets: Vec::new(),
-            redo: Vec::new(),
             kernel_scheduler: Some(String::from(scheduler)),
+            ..Variant::default()
         }
+    }
+
+    /// The same with flags of the job of its own, which documents show as `job.FLAG`.
+    #[must_use]
+    pub fn with_job(mut self, job: Vec<(String, String)>) -> Variant {
+        if let Value::Object(options) = &mut self.options {
+            options.extend(
+                job.iter().map(|(name, value)| (format!("{JOB}{name}"), Value::from(&value[..]))),
+            );
+        }
+        self.job = job;
+        self
+    }
+
+    /// The run that it comes to, of what is run where nothing else is said.
+    #[must_use]
+    pub fn spec(&self, usual: &RunSpec) -> RunSpec {
+        let workload = self.workload.as_ref().unwrap_or(&usual.workload).clone();
+        RunSpec { workload, ..usual.clone() }
     }
 
     fn checked(self) -> Result<Variant, String> {
@@ -144,7 +167,9 @@ impl Variant {
     pub fn is_like(&self, other: &Variant) -> bool {
         let target = |target: &String| Target::parse(target).map(|t| format!("{t:?}"));
         let meant = |variant: &Variant| variant.targets.iter().map(target).collect::<Vec<_>>();
-        self.kernel_scheduler == other.kernel_scheduler && meant(self) == meant(other)
+        self.kernel_scheduler == other.kernel_scheduler
+            && self.job == other.job
+            && meant(self) == meant(other)
     }
 }
 

@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use weir_trace::document::{Bench, Core, Cpu, Figures, Group, LatencyNs, Transactions, Unfinished};
+use weir_trace::document::{
+    Bench, Core, Cpu, Figures, Group, LatencyNs, StageUse, Transactions, Unfinished,
+};
 
 use crate::cpu::{CpuTime, CpuUse};
 use crate::engine::run::{self, Measured};
@@ -118,10 +120,39 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
         },
         cores,
         groups,
+        stages: stages(measured),
         transactions,
         verified_blocks: about.verifies.then_some(verified),
         ..Bench::default()
     }
+}
+
+/// What the CPUs did in each stage that has a name.
+fn stages(measured: &[(Option<String>, Measured)]) -> Vec<StageUse> {
+    let of = |(name, part): &(Option<String>, Measured)| {
+        let cores: Vec<Core> = part.per_cpu.0.iter().map(Core::from).collect();
+        let (ios, used) = (part.tally.all().ios, part.cpu.total());
+        Some(StageUse {
+            name: name.clone()?,
+            duration_s: part.wall.as_secs_f64(),
+            cpu: Cpu {
+                user_s: part.cpu.user.as_secs_f64(),
+                sys_s: part.cpu.system.as_secs_f64(),
+                ns_per_io: (ios > 0).then(|| used.as_nanos() as f64 / ios as f64),
+                machine_s: machine_s(&cores),
+                machine_ns: None,
+            },
+            sys_pct: share(&cores, |core| core.sys_s),
+        })
+    };
+    measured.iter().filter_map(of).collect()
+}
+
+/// A part of the time of all CPUs, per cent; none where the kernel did not tick.
+#[must_use]
+pub fn share(cores: &[Core], part: impl Fn(&Core) -> f64) -> Option<f64> {
+    let all: f64 = cores.iter().map(|c| c.user_s + c.sys_s + c.idle_s + c.steal_s).sum();
+    (all > 0.0).then(|| 100.0 * cores.iter().map(part).sum::<f64>() / all)
 }
 
 /// The time in which CPUs of the machine did anything, seconds; none where the kernel did not tick.

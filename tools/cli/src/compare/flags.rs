@@ -10,6 +10,7 @@ use weir::drivers::kind_of;
 use weir_bench::workload::experiment;
 use weir_bench::workload::spec::{RunSpec, Workload};
 use weir_load::{jobfile, quantity};
+use weir_trace::labels::JOB;
 
 use crate::bench::{self, Asked, Bench, OLTP, OltpFlags, Window};
 use crate::{Failure, completion};
@@ -197,6 +198,37 @@ impl JobFlags {
         Ok(spec)
     }
 
+    /// The same with this value of a flag; none where there is no such flag.
+    pub(super) fn with(&self, name: &str, value: &str) -> Option<Result<JobFlags, String>> {
+        // Threads are what the processes of a job are here; oltp has threads of its own.
+        let is_clones = name == "threads" && !self.is_oltp();
+        let name = if is_clones { "numjobs" } else { name };
+        let arg = flag_named(name)?;
+        let flag = format!("--{}", arg.get_long().unwrap_or(name));
+        if !arg.get_action().takes_values() {
+            return Some(Err(format!("{name}: the flag takes no value")));
+        }
+        let command = JobFlags::augment_args(Command::new("with").no_binary_name(true));
+        let read = command.try_get_matches_from([format!("{flag}={value}")]);
+        Some(match read.and_then(|matches| JobFlags::from_arg_matches(&matches)) {
+            Ok(others) => {
+                let mut varied = self.clone();
+                varied.replace(others);
+                Ok(varied)
+            }
+            Err(error) => {
+                let said = error.to_string();
+                let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
+                Err(format!("{name}: {said}"))
+            }
+        })
+    }
+
+    /// Whether it is this preset.
+    pub(super) fn is(&self, preset: &str) -> bool {
+        self.job.as_deref() == Some(preset)
+    }
+
     /// Puts others in the place of those that they name too.
     fn replace(&mut self, others: JobFlags) {
         let JobFlags { job, flags, oltp } = others;
@@ -280,29 +312,53 @@ impl Sweep {
 
     /// The job with this value, if it is the job that is varied.
     pub(super) fn on_job(&self, job: &JobFlags, value: &str) -> Option<Result<JobFlags, String>> {
-        // Threads are what the processes of a job are here; oltp has threads of its own.
-        let is_clones = self.name == "threads" && !job.is_oltp();
-        let name = if is_clones { "numjobs" } else { self.name.as_str() };
-        let arg = flag_named(name)?;
-        let flag = format!("--{}", arg.get_long().unwrap_or(name));
-        if !arg.get_action().takes_values() {
-            return Some(Err(format!("--sweep {name}: the flag takes no value")));
-        }
-        let command = JobFlags::augment_args(Command::new("sweep").no_binary_name(true));
-        let read = command.try_get_matches_from([format!("{flag}={value}")]);
-        Some(match read.and_then(|matches| JobFlags::from_arg_matches(&matches)) {
-            Ok(swept) => {
-                let mut varied = job.clone();
-                varied.replace(swept);
-                Ok(varied)
-            }
-            Err(error) => {
-                let said = error.to_string();
-                let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
-                Err(format!("--sweep {name}: {said}"))
-            }
-        })
+        let with = job.with(&self.name, value)?;
+        Some(with.map_err(|why| format!("--sweep {why}")))
     }
+}
+
+/// Options of a variant without those of its job, and these: flags with their values.
+///
+/// # Errors
+/// One without a value, or that says where the job runs, which the variant does.
+pub(super) fn own_job(options: &str) -> Result<(String, Vec<(String, String)>), String> {
+    let (mut rest, mut job): (Vec<&str>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+    for part in parts(options) {
+        let Some(flag) = part.strip_prefix(JOB) else {
+            rest.push(part);
+            continue;
+        };
+        let Some((name, value)) = flag.split_once('=').filter(|(_, value)| !value.is_empty())
+        else {
+            return Err(format!("{part:?} is not job.FLAG=VALUE"));
+        };
+        let name = name.replace('-', "_");
+        if ["redo", "filename"].contains(&name.as_str()) {
+            return Err(format!("{part}: the target of all, or of the variant, says where"));
+        }
+        if job.iter().any(|(known, _)| *known == name) {
+            return Err(format!("job.{name} stands there twice"));
+        }
+        job.push((name, unescaped(value)));
+    }
+    Ok((rest.join(","), job))
+}
+
+/// What stands between commas that no backslash protects.
+fn parts(options: &str) -> Vec<&str> {
+    let mut is_protected = false;
+    options
+        .split(|c| {
+            let parts_here = c == ',' && !is_protected;
+            is_protected = c == '\\' && !is_protected;
+            parts_here
+        })
+        .collect()
+}
+
+/// A value without the backslashes before its commas.
+fn unescaped(value: &str) -> String {
+    value.replace("\\,", ",")
 }
 
 #[cfg(test)]
@@ -435,6 +491,32 @@ mod tests {
         assert_eq!((runtime("2h"), runtime("5")), (runtime("7200s"), runtime("5s")));
         assert!(runtime("1d").is_err_and(|why| why.contains("outside 1ms..=7200s")));
         assert!(runtime("1x").is_err_and(|why| why.contains("ms, s, m, h or d")));
+    }
+
+    #[test]
+    fn flags_of_the_job_are_taken_out_of_the_options_of_a_variant() {
+        let of = |text: &str| own_job(text).map(|(rest, job)| (rest, job.into_iter().collect()));
+        let pair = |name: &str, value: &str| (String::from(name), String::from(value));
+        let said = |rest: &str, job: Vec<(String, String)>| Ok((String::from(rest), job));
+        let both = "queue_mode=sq,job.threads=4,nr_requests=8";
+        assert_eq!(of(both), said("queue_mode=sq,nr_requests=8", vec![pair("threads", "4")]));
+        let sizes = r"job.bs=4k\,8k,job.time-based=1,ram:1MiB";
+        let sized = vec![pair("bs", "4k,8k"), pair("time_based", "1")];
+        assert_eq!(of(sizes), said("ram:1MiB", sized));
+        let other = r#"file:a\,job.x=1,kernel_cmdline="elevator=noop a,b""#;
+        assert_eq!(of(other), said(other, Vec::new()), "a comma of a name parts nothing");
+        for (text, why) in [
+            ("job.threads", "is not job.FLAG=VALUE"),
+            ("job.threads=", "is not job.FLAG=VALUE"),
+            ("job.redo=ram:1MiB", "says where"),
+            ("job.filename=x", "says where"),
+            ("job.bs=4k,job.bs=8k", "job.bs stands there twice"),
+        ] {
+            assert!(own_job(text).is_err_and(|e| e.contains(why)), "{text}");
+        }
+        let varied = job(&["oltp"]).with("threads", "4").expect("a flag").expect("in range");
+        assert_eq!(oltp(&varied).threads, 4);
+        assert!(job(&[]).with("frob", "4").is_none());
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) fn before_all<'a>(
         let prepare = || -> Result<(), String> {
             for (spec, variants) in specs.iter().zip(variants) {
                 for variant in variants {
-                    let spec = spec.on(&variant.targets, &variant.redo, spec.seed);
+                    let spec = variant.spec(spec).on(&variant.targets, &variant.redo, spec.seed);
                     if seen.insert(places(&spec)) {
                         let tell = |text: &str| log::say(&format!("weir: {text}"));
                         let asked = Asked { spec: &spec, interrupted: &interrupted, tell: &tell };

@@ -8,6 +8,7 @@ use weir_bench::workload::devices;
 use weir_sched::{Family, find};
 
 use super::Compare;
+use super::flags::{JobFlags, own_job};
 use super::leaving::before_a_panic;
 use crate::{Failure, log};
 
@@ -27,15 +28,53 @@ impl Compare {
         if let [(name, _)] = given[..] {
             return Err(Failure::Bad(format!("--{name} alone has nothing to be compared with")));
         }
-        let made: Result<Vec<Variant>, String> = given
-            .iter()
-            .map(|(name, options)| Variant::new(name, &self.targets(), options))
-            .collect();
+        let of = |(name, options): &(&str, &str)| {
+            let (options, job) =
+                own_job(options).map_err(|why| format!("variant {name}: {why}"))?;
+            Ok(Variant::new(name, &self.targets(), &options)?.with_job(job))
+        };
+        let made: Result<Vec<Variant>, String> = given.iter().map(of).collect();
         let made = made?;
         if !self.same {
             all_differ(&made)?;
         }
         Ok(made)
+    }
+
+    /// Gives each variant that has flags of the job of its own the job that it comes to.
+    ///
+    /// # Errors
+    /// No such flag or no such value of it; one that is swept over; jobs of which one ends by
+    /// itself and another does not.
+    pub(super) fn give_jobs(
+        &self,
+        variants: &mut [Variant],
+        job: &JobFlags,
+        seed: u64,
+    ) -> Result<(), Failure> {
+        let usual = self.spec(job, &variants[0], seed)?;
+        for variant in variants.iter_mut().filter(|variant| !variant.job.is_empty()) {
+            let name = &variant.name;
+            let of_variant = |why: String| Failure::Bad(format!("variant {name}: job.{why}"));
+            let mut own = job.clone();
+            for (flag, value) in &variant.job {
+                let swept = self.sweep.as_ref().map(|sweep| sweep.name.replace('-', "_"));
+                if swept.as_ref() == Some(flag) {
+                    let why = format!("{flag}={value} is said, and --sweep varies it");
+                    return Err(of_variant(why));
+                }
+                let with = own.with(flag, value);
+                let none = || of_variant(format!("{flag}: the job has no such flag"));
+                own = with.ok_or_else(none)?.map_err(of_variant)?;
+            }
+            let spec = self.spec(&own, variant, seed)?;
+            if spec.ends_by_itself() != usual.ends_by_itself() {
+                let why = "of the jobs of two variants one ends by itself and the other does not";
+                return Err(Failure::Bad(format!("variant {name}: {why}")));
+            }
+            variant.workload = Some(spec.workload);
+        }
+        Ok(())
     }
 
     /// That there are several of the kernel's schedulers, each once.

@@ -7,7 +7,7 @@ use crate::numbers::{NONE, byte_rate, change, count, time, words};
 use crate::page::{Page, Section, Table};
 use crate::sources;
 use crate::tone::{Tone, Verdict};
-use weir_trace::document::{Bench, BenchDocument, Document, Figures, Group};
+use weir_trace::document::{Bench, BenchDocument, Core, Document, Figures, Group, StageUse};
 
 /// Adds a run; its title.
 pub(crate) fn compose(page: &mut Page, document: &BenchDocument) -> String {
@@ -179,6 +179,14 @@ pub(crate) fn own_figure(bench: &Bench, key: &str) -> Option<f64> {
     const MS: f64 = 1e6;
     let named = |name: &'static str| Together::of(bench, move |group| group.name == name);
     match key.split_once(' ') {
+        Some(("stage_s", name)) => {
+            let stage = bench.stages.iter().find(|stage| stage.name == name)?;
+            Some(stage.duration_s)
+        }
+        Some(("sys_pct", threads)) => {
+            let is = |stage: &&StageUse| stage.name.split(' ').next() == Some(threads);
+            bench.stages.iter().find(is)?.sys_pct
+        }
         // A sweep within one run has groups for each number of threads: its reads, its writes.
         Some((what, threads)) => {
             let together = Together::of(bench, |group| {
@@ -195,12 +203,27 @@ pub(crate) fn own_figure(bench: &Bench, key: &str) -> Option<f64> {
             "read_latency_ms" => named("data read")?.latency_mean_ns.map(|ns| ns / MS),
             "commits" => bench.transactions.map(|transactions| transactions.commits_per_s),
             "executions" => bench.transactions.map(|transactions| transactions.executions_per_s),
-            "total_s" => bench.makespan_ns.map(|ns| ns as f64 / 1e9),
+            // Of several stages the sum is that of none.
+            "total_s" if bench.stages.is_empty() => bench.makespan_ns.map(|ns| ns as f64 / 1e9),
+            "gb_per_s" => Some(bench.figures.bytes_per_s / 1e9),
+            "data_write_ms" | "metadata_write_ms" => {
+                let wanted = key.trim_end_matches("_write_ms");
+                Together::of(bench, |group| group.name == wanted && group.op == "write")?
+                    .latency_mean_ns
+                    .map(|ns| ns / MS)
+            }
+            "idle_pct" => share_pct(bench, |core| core.idle_s),
             "cached" | "buffered" => Together::of(bench, |group| group.name.contains(key))
                 .map(|together| together.bytes_per_s / MIB),
             _ => None,
         },
     }
+}
+
+/// A part of the time of all CPUs of the machine, per cent; none where the kernel did not tick.
+pub(crate) fn share_pct(bench: &Bench, part: fn(&Core) -> f64) -> Option<f64> {
+    let all = bench.cores.iter().map(|c| c.user_s + c.sys_s + c.idle_s + c.steal_s).sum::<f64>();
+    (all > 0.0).then(|| 100.0 * bench.cores.iter().map(part).sum::<f64>() / all)
 }
 
 /// Several groups as one.

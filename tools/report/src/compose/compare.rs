@@ -13,6 +13,7 @@ use crate::sources;
 use crate::verdict::{capital, labels, short, verdicts};
 use crate::windows;
 use weir_trace::document::{Bench, BenchDocument, CompareDocument, Estimate, Inference, Variant};
+use weir_trace::labels::jobs_differ;
 use weir_trace::metric::{METRICS, Metric};
 
 /// Adds a comparison; its title.
@@ -383,9 +384,23 @@ fn control(document: &CompareDocument) -> Option<Chart> {
     order(&chart, &|value| format!("{} ×", ratio(value)))
 }
 
+/// The job, or that of each variant where they differ.
+fn jobs_of(document: &CompareDocument, labels: &[String]) -> Vec<(&'static str, String)> {
+    let variants = &document.compare.variants;
+    if !jobs_differ(variants.iter().map(|variant| &variant.options)) {
+        return jobs::facts_of_all(&document.job, "");
+    }
+    let of = |(variant, label): (&Variant, &String)| {
+        let job = benches(document, variant).first().map(|bench| bench.job.clone());
+        let facts = jobs::facts_of_all(&job.unwrap_or_default(), "");
+        facts.into_iter().map(|(name, fact)| (name, format!("{label}: {fact}"))).collect::<Vec<_>>()
+    };
+    variants.iter().zip(labels).flat_map(of).collect()
+}
+
 fn facts(document: &CompareDocument, labels: &[String]) -> Vec<(&'static str, String)> {
     let mut facts = vec![("target", variants::ground(document))];
-    facts.extend(jobs::facts_of_all(&document.job, ""));
+    facts.extend(jobs_of(document, labels));
     facts.extend(machine(document));
     let voided = document.compare.environment.voided_rounds.to_string();
     let hold = match document.compare.inference {

@@ -1,6 +1,6 @@
 //! A comparison for each of several values: the table of the documents, and curves.
 
-use super::bench::own_figure;
+use super::bench::{own_figure, share_pct};
 use super::compare::{broken, ends, estimate, machine, told, unequal};
 use super::merged::mean;
 use super::rounds::benches;
@@ -259,6 +259,7 @@ fn published(document: &SweepDocument, labels: &[String]) -> Option<Section> {
             let rounds = benches(&point.document, variant);
             mean(rounds, |bench| match what {
                 "iops" => Some(bench.figures.iops),
+                "sys_pct" => share_pct(bench, |core| core.sys_s),
                 _ => Some(bench.figures.latency_ns.mean / 1e6),
             })
         };
