@@ -1,0 +1,210 @@
+//! docs/documents.md: each of its commands is run in the order in which they stand there, and what
+//! they say is held against what is printed there.
+//!
+//! A block `console` is held line by line; `...` stands for any lines. A block `text` has figures
+//! of one run: there the command succeeds, and each line that is printed begins as one that it
+//! says, but for those that another machine may have otherwise ([`OF_THE_MACHINE`]). What a
+//! comparison finds is its own: of it the lines are held that say what was compared.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use daemon::outside::mortal;
+use daemon::program::{Ended, Running, program};
+use daemon::{Daemon, Folder, WEIR};
+
+/// What begins the headings of the sections with commands.
+const SECTIONS: [&str; 5] = ["1 ", "2 ", "3 ", "4 ", "5 "];
+
+/// Beginnings of lines that depend on the machine: its CPUs, its memory, its notices, and I/Os that
+/// are few beside others, so that a busy one may have done none.
+const OF_THE_MACHINE: [&str; 5] = ["CPU", "ram:", "file:", "weir:", "metadata"];
+/// And of those that say what was compared.
+const VARIANTS: [&str; 2] = ["a, ", "b, "];
+
+struct Step {
+    /// The place in the page, counted from 1.
+    line: usize,
+    command: String,
+    is_exact: bool,
+    shown: Vec<String>,
+}
+
+fn page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/documents.md");
+    fs::read_to_string(path).expect("the page")
+}
+
+/// The commands of each section with its heading.
+fn sections(page: &str) -> Vec<(String, Vec<Step>)> {
+    let mut sections: Vec<(String, Vec<Step>)> = Vec::new();
+    // Within a block, whether it is exact.
+    let mut block = None;
+    let mut goes_on = false;
+    for (number, line) in page.lines().enumerate() {
+        match (block, line) {
+            (None, "```console") => block = Some(true),
+            (None, "```text") => block = Some(false),
+            (None, line) => {
+                assert!(!line.starts_with("$ "), "line {}: outside a block", number + 1);
+                if let Some(heading) = line.strip_prefix("## ") {
+                    sections.push((String::from(heading), Vec::new()));
+                }
+            }
+            (Some(_), "```") => (block, goes_on) = (None, false),
+            (Some(is_exact), line) => {
+                let steps = &mut sections.last_mut().expect("a section").1;
+                if let Some(command) = line.strip_prefix("$ ") {
+                    let command = String::from(command);
+                    steps.push(Step { line: number + 1, command, is_exact, shown: Vec::new() });
+                } else if goes_on {
+                    let step = steps.last_mut().expect("a command");
+                    step.command = format!("{}\n{line}", step.command);
+                } else {
+                    let step = steps.last_mut();
+                    step.expect("a block begins with a command").shown.push(line.trim_end().into());
+                }
+                let begins = line.starts_with("$ ") || goes_on;
+                goes_on = begins && line.ends_with('\\');
+            }
+        }
+    }
+    sections
+}
+
+/// The same in a shell, whose `weir` is the built one and whose folder is the test's.
+fn at_home(mut shell: Command, folder: &Folder, script: &str) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let built = Path::new(WEIR).parent().expect("a folder").display().to_string();
+    shell.args(["-c", script]).current_dir(folder.path());
+    shell.stdin(Stdio::null()).stdout(Stdio::null());
+    shell.env("PATH", format!("{built}:{path}:/usr/sbin:/sbin")).env("TMPDIR", folder.path());
+    for name in ["WEIR_LOG", "WEIR_CONTROL", "XDG_RUNTIME_DIR", "COLUMNS"] {
+        shell.env_remove(name);
+    }
+    shell
+}
+
+/// Whether the lines are those that are shown, where `...` is any number of them.
+fn are_shown(said: &[&str], shown: &[String]) -> bool {
+    match (said.split_first(), shown.split_first()) {
+        (_, Some((any, rest))) if any == "..." => {
+            (0..=said.len()).any(|from| are_shown(&said[from..], rest))
+        }
+        (Some((line, said)), Some((wanted, shown))) => {
+            line.trim_end() == wanted && are_shown(said, shown)
+        }
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// A line up to its first figure, or to where a column ends.
+fn beginning(line: &str) -> &str {
+    let line = line.trim_start();
+    let figure = line.find(|c: char| c.is_ascii_digit()).unwrap_or(line.len());
+    let column = line.find("  ").unwrap_or(line.len());
+    line[..figure.min(column)].trim_end()
+}
+
+fn run(folder: &Folder, step: &Step) {
+    let Step { line, command, is_exact, shown } = step;
+    let script = format!("exec 2>&1\n{command}");
+    let Ended { code, stdout, .. } = Running::start(at_home(program("sh"), folder, &script)).end();
+    let said: Vec<&str> = stdout.lines().collect();
+    if *is_exact {
+        let wanted = shown.join("\n");
+        assert!(are_shown(&said, shown), "line {line}: {command}\n{stdout}\ninstead of\n{wanted}");
+        return;
+    }
+    let is_comparison = command.starts_with("weir compare");
+    // Of a machine that is busy too few rounds may count.
+    let is_undecided = is_comparison && code == Some(2) && stdout.contains("not compared: ");
+    assert!(code == Some(0) || is_undecided, "line {line}: {command}\n{stdout}");
+    let is_held = |line: &&str| match is_comparison {
+        true => VARIANTS.iter().any(|variant| line.starts_with(variant)),
+        false => !OF_THE_MACHINE.iter().any(|begins| line.starts_with(begins)),
+    };
+    for wanted in shown.iter().map(|line| beginning(line)).filter(is_held) {
+        let is_there = said.iter().any(|line| line.trim_start().starts_with(wanted));
+        assert!(is_there, "line {line}: {command}\n{stdout}\nhas no line {wanted:?}");
+    }
+}
+
+/// Runs all commands of the section whose heading begins so.
+fn hold(number: &str) {
+    let sections = sections(&page());
+    let mut steps = sections.iter().filter(|(heading, _)| heading.starts_with(number));
+    let (Some((_, steps)), None) = (steps.next(), steps.next()) else {
+        panic!("there is no one section {number:?}")
+    };
+    assert!(steps.len() >= 3, "a document that nothing is done with");
+    let folder = Folder::new();
+    let mut daemon: Option<Daemon> = None;
+    for step in steps {
+        let Some(serve) = step.command.strip_suffix('&') else {
+            run(&folder, step);
+            continue;
+        };
+        assert!(step.shown.is_empty(), "line {}: a daemon has a log", step.line);
+        daemon.take().map(Daemon::stop);
+        // What it says until it is ready goes through the test, which waits for that.
+        let to_log = serve.trim_end().strip_suffix("2> log");
+        let script = format!("exec {}", to_log.unwrap_or(serve));
+        let started = Daemon::spawn(at_home(mortal("sh"), &folder, &script));
+        if to_log.is_some() {
+            fs::write(folder.near("log"), started.said()).expect("a log");
+        }
+        daemon = Some(started);
+    }
+    daemon.map(Daemon::stop);
+}
+
+#[test]
+fn the_comparison_of_both_paths_under_a_database_is_done_as_the_page_says() {
+    hold(SECTIONS[0]);
+}
+
+#[test]
+fn the_note_on_a_small_computer_is_done_as_the_page_says() {
+    hold(SECTIONS[1]);
+}
+
+#[test]
+fn the_tuning_guide_is_done_as_the_page_says() {
+    hold(SECTIONS[2]);
+}
+
+#[test]
+fn the_issue_on_several_queues_is_done_as_the_page_says() {
+    hold(SECTIONS[3]);
+}
+
+#[test]
+fn the_paper_on_efficiency_is_done_as_the_page_says() {
+    hold(SECTIONS[4]);
+}
+
+#[test]
+fn no_section_has_commands_that_no_test_runs() {
+    for (heading, steps) in sections(&page()) {
+        let is_run = SECTIONS.iter().any(|number| heading.starts_with(number));
+        assert!(is_run || steps.is_empty(), "{heading}");
+    }
+}
+
+#[test]
+fn lines_are_held_whole_and_beginnings_up_to_the_first_figure() {
+    let shown = |lines: &[&str]| lines.iter().map(|line| String::from(*line)).collect::<Vec<_>>();
+    assert!(are_shown(&["a", "b", "c"], &shown(&["a", "...", "c"])));
+    assert!(are_shown(&["a"], &shown(&["a", "..."])));
+    assert!(!are_shown(&["a", "b"], &shown(&["a"])));
+    assert!(!are_shown(&[], &shown(&["a"])));
+    assert_eq!(beginning("  here, low_latency=1   4.2"), "here, low_latency=");
+    assert_eq!(beginning("read bandwidth, GB/s: here 1"), "read bandwidth, GB/s: here");
+}
