@@ -43,6 +43,48 @@ pub struct Export {
     pub listen: Vec<Address>,
     /// The clients that may use it.
     pub allow: Allow,
+    /// The part of the device that it is.
+    pub slice: Slice,
+}
+
+/// A part of a device, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is; `None`: to the end of the device, wherever that is.
+    pub size: Option<u64>,
+}
+
+impl Slice {
+    /// Why it is no part of a device with these limits.
+    ///
+    /// # Errors
+    /// The value and its bound.
+    pub fn check(&self, limits: &Limits) -> Result<(), String> {
+        let (block, whole) = (u64::from(limits.logical_block_size), limits.size().bytes());
+        let Slice { offset, size } = *self;
+        if *self == Slice::default() {
+            return Ok(());
+        }
+        for (name, value) in [("offset", offset), ("size", size.unwrap_or(0))] {
+            if !value.is_multiple_of(block) {
+                return Err(format!(
+                    "{name}={value} is no multiple of the disk's logical block of {block} bytes"
+                ));
+            }
+        }
+        if offset >= whole {
+            return Err(format!("offset={offset} is not below the disk's size of {whole} bytes"));
+        }
+        match size.map(|size| (size, offset.checked_add(size))) {
+            Some((0, _)) => Err(String::from("size=0 is no size")),
+            Some((size, end)) if end.is_none_or(|end| end > whole) => Err(format!(
+                "offset={offset} and size={size} end behind the disk, which has {whole} bytes"
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Export {
@@ -61,6 +103,7 @@ impl Export {
             background: false,
             listen: Vec::new(),
             allow: Allow::default(),
+            slice: Slice::default(),
         }
     }
 
@@ -71,7 +114,7 @@ impl Export {
         proto::Export {
             name: self.name.clone(),
             description: self.description.clone(),
-            size: size_of(&self.device, self.minimum_block),
+            size: size_of(&self.device, self.slice, self.minimum_block),
             flags: self.flags(&limits, durable),
             block: block_sizes(&limits, self.minimum_block),
             device_block: limits.logical_block_size,
@@ -110,6 +153,7 @@ pub(crate) struct Served {
     pub(crate) surveyor: Surveyor,
     pub(crate) listen: Vec<Address>,
     pub(crate) allow: Allow,
+    pub(crate) slice: Slice,
 }
 
 impl Served {
@@ -123,6 +167,7 @@ impl Served {
             surveyor: Surveyor::new(export.device.clone()),
             listen: export.listen.clone(),
             allow: export.allow.clone(),
+            slice: export.slice,
         }
     }
 }
@@ -162,7 +207,8 @@ impl Exports {
     /// As a client that comes now is told of them: a disk may have grown.
     pub(crate) fn advertised_now(&self) -> Arc<[proto::Export]> {
         let told = self.served.iter().zip(self.advertised.iter());
-        let sizes = told.map(|(served, told)| size_of(&served.device, told.block.minimum));
+        let sizes =
+            told.map(|(served, told)| size_of(&served.device, served.slice, told.block.minimum));
         if self.advertised.iter().map(|export| export.size).eq(sizes.clone()) {
             return Arc::clone(&self.advertised);
         }
@@ -172,10 +218,11 @@ impl Exports {
     }
 }
 
-/// The size of a device as it is now in whole minimum blocks, bytes.
-pub(crate) fn size_of(device: &Device, minimum: u32) -> u64 {
+/// The size of a part of a device as it is now in whole minimum blocks, bytes.
+pub(crate) fn size_of(device: &Device, slice: Slice, minimum: u32) -> u64 {
     let minimum = u64::from(minimum.max(1));
-    device.limits().size().bytes() / minimum * minimum
+    let there = device.limits().size().bytes().saturating_sub(slice.offset);
+    slice.size.map_or(there, |size| size.min(there)) / minimum * minimum
 }
 
 /// The preferred size is what the device does best.
@@ -193,6 +240,35 @@ fn block_sizes(limits: &Limits, minimum: u32) -> BlockSizes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slice_is_whole_blocks_inside_the_disk_and_else_refused_with_value_and_bound() {
+        let limits = Limits { capacity: 2048, logical_block_size: 4096, ..Limits::default() };
+        let check = |offset, size| Slice { offset, size }.check(&limits);
+        for (offset, size) in [
+            (0, None),
+            (4096, None),
+            (0, Some(1 << 20)),
+            (1_044_480, Some(4096)),
+            (8192, Some(8192)),
+        ] {
+            assert_eq!(check(offset, size), Ok(()), "{offset} {size:?}");
+        }
+        for (offset, size, told) in [
+            (512, None, "offset=512 is no multiple of the disk's logical block of 4096 bytes"),
+            (0, Some(6144), "size=6144 is no multiple of"),
+            (1 << 20, None, "offset=1048576 is not below the disk's size of 1048576 bytes"),
+            (0, Some(0), "size=0 is no size"),
+            (4096, Some(1 << 20), "end behind the disk, which has 1048576 bytes"),
+            (4096, Some(u64::MAX - 4095), "end behind the disk"),
+        ] {
+            let why = check(offset, size).expect_err(told);
+            assert!(why.contains(told), "{why}");
+        }
+        // A disk of which the last block is a part only is served whole.
+        let odd = Limits { padding: 512, ..limits };
+        assert_eq!(Slice::default().check(&odd), Ok(()));
+    }
 
     #[test]
     fn block_sizes_are_valid_whatever_the_device_says() {

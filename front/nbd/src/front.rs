@@ -4,6 +4,7 @@ mod addresses;
 mod secure;
 
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use weir_front::{Front, FrontKind, Grounds, Plan, Reloaded, Restated, Users};
 use weir_queue::Device;
 
 use self::addresses::Sockets;
-use crate::export::Export;
+use crate::export::{Export, Slice};
 use crate::plan::{Nbd, OPTIONS};
 use crate::server::{NAME, Server};
 
@@ -90,6 +91,7 @@ fn served(export: &weir_front::Export, plan: &Nbd) -> Export {
     served.group = export.group;
     served.listen = stated.listen.iter().map(|listen| listen.address.clone()).collect();
     served.allow = stated.allow.clone();
+    served.slice = Slice { offset: stated.offset, size: stated.size.map(NonZeroU64::get) };
     served
 }
 

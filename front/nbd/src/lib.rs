@@ -55,7 +55,7 @@ mod socket;
 mod survey;
 
 pub use channel::Security;
-pub use export::Export;
+pub use export::{Export, Slice};
 pub use front::KIND;
 pub use gate::Scope;
 pub use listen::ListenError;

@@ -34,6 +34,8 @@ pub enum ExportError {
     Name(String, String),
     /// This export's group does not exist.
     Group(String, GroupId),
+    /// This export is no part of its device; why.
+    Slice(String, String),
     /// The host takes no service: why.
     Host(String),
 }
@@ -46,6 +48,7 @@ impl fmt::Display for ExportError {
             ExportError::Group(name, group) => {
                 write!(f, "export {name:?}: there is no group number {}", group.0)
             }
+            ExportError::Slice(name, why) => write!(f, "export {name:?}: {why}"),
             ExportError::Name(name, why) => write!(f, "export name {name:?}: {why}"),
             ExportError::Host(why) => f.write_str(why),
         }
@@ -326,6 +329,9 @@ fn prepare(exports: &[Export], known: &[&str], groups: &Arc<Groups>) -> Result<(
         let is_same = |other: &Export| other.name == *name;
         if exports[..index].iter().any(is_same) || known.contains(&name.as_str()) {
             return Err(ExportError::Twice(name.clone()));
+        }
+        if let Err(why) = export.slice.check(&export.device.limits()) {
+            return Err(ExportError::Slice(name.clone(), why));
         }
         if groups.join(export.group).is_err() {
             return Err(ExportError::Group(name.clone(), export.group));

@@ -154,7 +154,7 @@ impl Session {
         Session {
             seat,
             export: Arc::clone(export),
-            geometry: agreed.geometry(),
+            geometry: Geometry { start: export.slice.offset, ..agreed.geometry() },
             replies: agreed.replies(),
             context: agreed.allocation.unwrap_or(0),
             member,

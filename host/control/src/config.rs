@@ -24,7 +24,7 @@ pub use group::Group;
 pub use metrics::Metrics;
 pub use page::page;
 pub use value::{CLIENTS_MAX, MEMORY_MIN, minimum_block, parse_memory, parse_minimum_block};
-use value::{addresses, burst, level, rate};
+use value::{addresses, burst, level, place, rate, size};
 
 /// The whole file but the sections of fronts, which their crates read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -171,6 +171,12 @@ pub struct Export {
     /// The clients that may use it.
     #[serde(default)]
     pub allow: Allow,
+    /// Where on the disk it begins, bytes.
+    #[serde(default, deserialize_with = "place")]
+    pub offset: u64,
+    /// How long it is, bytes; without it it ends where the disk does.
+    #[serde(default, deserialize_with = "size")]
+    pub size: Option<NonZeroU64>,
 }
 
 /// A priority class by name.
@@ -194,7 +200,7 @@ impl Export {
         let (name, disk) = (String::from(disk), String::from(disk));
         let (group, readonly, shared, background) = (None, false, false, false);
         let (class, level, listen) = (PrioClass::None, None, Vec::new());
-        let (allow, minimum_block) = (Allow::default(), None);
+        let (allow, minimum_block, offset, size) = (Allow::default(), None, 0, None);
         Export {
             name,
             disk,
@@ -207,6 +213,8 @@ impl Export {
             level,
             listen,
             allow,
+            offset,
+            size,
         }
     }
 

@@ -243,13 +243,16 @@ proptest! {
         flags in any::<u16>(),
         (offset, length) in (any::<u64>(), any::<u64>()),
         (shift, minimum, block) in (0..64u32, 0..17u32, 9..17u32),
-        (size, maximum) in (any::<u64>(), any::<u32>()),
+        (size, maximum, blocks) in (any::<u64>(), any::<u32>(), any::<u32>()),
         aligned in any::<bool>(),
     ) {
-        let export = Export::new("disk", size >> shift);
+        // A device has no more than 2^63 bytes.
+        let export = Export::new("disk", size >> shift.max(2));
+        let start = u64::from(blocks) << block;
         let geometry = Geometry {
             mode,
             size: export.size,
+            start,
             minimum_block: 1 << minimum,
             device_block: 1 << block,
             payload_max: maximum,
@@ -273,17 +276,19 @@ proptest! {
                 C::Read { range, .. } | C::Write { range, .. } | C::Trim { range, .. }
                 | C::Cache { range } | C::WriteZeroes { range, .. } | C::BlockStatus { range, .. },
             ) => {
-                prop_assert!(range.length > 0);
-                let end = range.offset.checked_add(range.length);
+                prop_assert!(range.length > 0 && range.offset >= start);
+                prop_assert_eq!(range.offset - start, request.offset);
+                let end = (range.offset - start).checked_add(range.length);
                 prop_assert!(end.is_some_and(|end| end <= geometry.size));
-                prop_assert_eq!((range.offset | range.length) % (1 << minimum), 0);
+                prop_assert_eq!((request.offset | range.length) % (1 << minimum), 0);
                 prop_assert_eq!((range.offset | range.length) % (1 << block), 0);
             }
             Ok(C::Unaligned { range, .. }) => {
-                prop_assert!(range.length > 0);
-                let end = range.offset.checked_add(range.length);
+                prop_assert!(range.length > 0 && range.offset >= start);
+                prop_assert_eq!(range.offset - start, request.offset);
+                let end = (range.offset - start).checked_add(range.length);
                 prop_assert!(end.is_some_and(|end| end <= geometry.size));
-                prop_assert_eq!((range.offset | range.length) % (1 << minimum), 0);
+                prop_assert_eq!((request.offset | range.length) % (1 << minimum), 0);
                 prop_assert!((range.offset | range.length) % (1 << block) != 0);
             }
             Err(reject) => {

@@ -15,6 +15,7 @@ fn geometry(mode: Mode) -> Geometry {
     Geometry {
         mode,
         size: SIZE,
+        start: 0,
         minimum_block: 512,
         device_block: 512,
         payload_max: export.block.maximum,

@@ -101,6 +101,13 @@ const SECTIONS: [Section; 5] = [
                 "all clients",
                 "The clients that may use it.",
             ],
+            [
+                "offset",
+                "bytes or a size, whole blocks",
+                "0",
+                "Where on the disk it begins. NBD alone: a file below `--tree` is the whole disk.",
+            ],
+            ["size", "bytes or a size, whole blocks", "to the disk's end", "How long it is."],
         ],
     },
     Section {

@@ -75,6 +75,40 @@ impl Visitor<'_> for Rate {
     }
 }
 
+/// Where an export begins, bytes, as a number or as a size.
+pub(super) fn place<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    from.deserialize_any(Bytes("offset"))
+}
+
+/// How long an export is, bytes, as a number or as a size.
+pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroU64>, D::Error> {
+    let bytes = from.deserialize_any(Bytes("size"))?;
+    let size = NonZeroU64::new(bytes).ok_or_else(|| {
+        serde::de::Error::custom("size=0 is no size: without `size` an export ends with its disk")
+    });
+    size.map(Some)
+}
+
+/// Reads bytes of this key.
+struct Bytes(&'static str);
+
+impl Visitor<'_> for Bytes {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of bytes, or a size as in \"50MiB\"")
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<u64, E> {
+        let refused = |_| E::custom(format!("{}={value} is below 0", self.0));
+        u64::try_from(value).map_err(refused)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<u64, E> {
+        parse_size(text).map_err(|why| E::custom(format!("{}: {why}", self.0)))
+    }
+}
+
 pub(super) fn burst<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     within("burst", f64::deserialize(from)?, 0.0, BURST_MAX)
 }

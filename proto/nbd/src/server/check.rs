@@ -26,6 +26,9 @@ pub struct Geometry {
     pub mode: Mode,
     /// Size of the export in bytes.
     pub size: u64,
+    /// Where the export begins on its device, a multiple of `device_block`, in bytes: the ranges of
+    /// checked requests are the device's, those of refused ones the client's.
+    pub start: u64,
     /// Offsets and lengths are multiples of this power of two, in bytes; others are refused.
     pub minimum_block: u32,
     /// The device's block, a power of two, in bytes: a range that is no multiple of it is
@@ -39,7 +42,7 @@ pub struct Geometry {
     pub block_status: bool,
 }
 
-/// A range of bytes inside the export; not empty.
+/// A range of bytes inside the export, as the device counts them; not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// First byte.
@@ -408,6 +411,7 @@ impl Geometry {
         if request.command == Command::READ && range.length > u64::from(read_max) {
             return Err((NbdError::Overflow, Why::ReadTooLong(range.length, read_max)));
         }
-        Ok(range)
+        // Does not overflow: the export lies inside a device.
+        Ok(Range { offset: range.offset + self.start, ..range })
     }
 }

@@ -111,12 +111,13 @@ impl Negotiated {
         self.flags.contains(TransmissionFlags::READ_ONLY)
     }
 
-    /// The rules for this client's requests.
+    /// The rules for this client's requests, of an export that begins where its device does.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         Geometry {
             mode: self.mode,
             size: self.size,
+            start: 0,
             minimum_block: self.block.minimum,
             device_block: self.device_block,
             payload_max: self.block.maximum,
