@@ -11,6 +11,7 @@ mod daemon;
 pub(crate) mod entry;
 mod folder;
 mod groups;
+mod history;
 mod queue;
 
 use std::os::fd::OwnedFd;
@@ -40,6 +41,7 @@ pub use queue::ATTRIBUTES as QUEUE_ATTRIBUTES;
 use entry::Entry;
 
 use folder::{Child, Folder};
+use history::History;
 
 /// The part of one write that a store gets, bytes: a page, as in sysfs. Bytes beyond it are not
 /// looked at.
@@ -118,6 +120,7 @@ pub struct Tree {
     /// Disks and partitions that were ever added: a number is never used again.
     added: AtomicUsize,
     pub(crate) groups: OnceLock<Arc<Groups>>,
+    pub(crate) history: Arc<History>,
     fronts: RwLock<Vec<Arc<dyn Clients>>>,
     reload: OnceLock<Reload>,
     replace: OnceLock<Replace>,

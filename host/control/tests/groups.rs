@@ -239,10 +239,18 @@ fn what_was_used_and_whose_share_it_is_is_told_for_each_disk() {
     assert_eq!(tree.read("cgroup/tenants/a/io.stat").unwrap(), stat);
     let above = tree.read("cgroup/tenants/io.stat").unwrap();
     assert!(above.starts_with("259:0 rbytes=12288 wbytes=4096 rios=3 wios=1\n"), "{above}");
-    let share = "259:0 configured=75.00 reported=75.00\n259:1 configured=75.00 reported=0.00\n";
-    assert_eq!(tree.read("cgroup/tenants/a/weir.share").unwrap(), share);
+    // Over so many seconds: since the start, as nothing has read it before.
+    let shares = tree.read("cgroup/tenants/a/weir.share").unwrap();
+    let told: Vec<&str> =
+        shares.lines().map(|line| line.split(" seconds=").next().expect("a text")).collect();
+    let expected = [
+        "259:0 configured=75.00 reported=75.00 recent=75.00",
+        "259:1 configured=75.00 reported=0.00 recent=0.00",
+    ];
+    assert_eq!(told, expected, "{shares}");
     let only = tree.read("cgroup/tenants/weir.share").unwrap();
-    assert!(only.starts_with("259:0 configured=100.00 reported=100.00\n"), "{only}");
+    let start = "259:0 configured=100.00 reported=100.00 recent=100.00 seconds=";
+    assert!(only.starts_with(start), "{only}");
 }
 
 #[test]

@@ -182,7 +182,10 @@ fn root(tree: &Tree) -> Children {
 fn groups_of(tree: &Tree) -> Vec<Group> {
     let Some(groups) = tree.groups.get() else { return Vec::new() };
     let disks = tree.entries();
-    let group = |entry| Group { groups: Arc::clone(groups), entry, disks: disks.clone() };
+    let group = |entry| {
+        let (groups, history) = (Arc::clone(groups), Arc::clone(&tree.history));
+        Group { groups, entry, disks: disks.clone(), history }
+    };
     groups.all().into_iter().map(group).collect()
 }
 

@@ -5,12 +5,14 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Instant;
 
 use weir_bio::SECTOR;
 use weir_bio::units::parse_size;
 use weir_queue::{Caps, Direction, GroupEntry, Groups, Used, WEIGHT_MAX, WEIGHT_MIN};
 
 use super::entry::{self, Entry};
+use super::history::{History, Moved};
 use crate::errno::{Errno, Failure};
 use crate::number::{any_base, shown};
 
@@ -21,6 +23,8 @@ pub struct Group {
     pub(crate) groups: Arc<Groups>,
     pub(crate) entry: GroupEntry,
     pub(crate) disks: Vec<Arc<Entry>>,
+    /// What was read of shares lately.
+    pub(crate) history: Arc<History>,
 }
 
 /// Every file of a group; the root has `io.stat` alone, as in Linux.
@@ -57,7 +61,8 @@ pub const ATTRIBUTES: &[Attribute] = &[
         "weir.share",
         "percent",
         "by weight",
-        "Its part among its siblings: by weight, and of the bytes moved since the start.",
+        "Its part among its siblings: by weight, of the bytes moved since the start, and of those \
+         moved in the last seconds: at least ten, or as many as lie between two readings.",
         share,
     ),
 ];
@@ -222,8 +227,17 @@ fn share(here: &Group) -> String {
     let configured = percent(here.entry.weight.into(), weights);
     lines(here, |disk| {
         let moved = |group: &GroupEntry| here.used(group, disk, &all).bytes.iter().sum::<u64>();
-        let reported = percent(moved(&here.entry), siblings.iter().map(|group| moved(group)).sum());
-        format!("configured={configured} reported={reported}")
+        let own = moved(&here.entry);
+        let moved = Moved { own, of_all: siblings.iter().map(|group| moved(group)).sum() };
+        let key = (here.entry.path.clone(), String::from(disk.name()));
+        let (recent, over) = here.history.since(key, moved, Instant::now());
+        format!(
+            "configured={configured} reported={} recent={} seconds={}.{}",
+            percent(moved.own, moved.of_all),
+            percent(recent.own, recent.of_all),
+            over.as_secs(),
+            over.subsec_millis() / 100
+        )
     })
 }
 
