@@ -307,7 +307,9 @@ fn a_reload_applies_rules_after_the_configuration_and_leaves_what_they_hold() {
     assert_eq!(
         told(&folder, &["set", "--reload"]),
         "changed: block/sda/queue/scheduler kyber -> mq-deadline\n\
-         changed: block/sda/queue/iosched/fifo_batch 16 -> 8\n"
+         changed: block/sda/queue/iosched/fifo_batch 16 -> 8\n\
+         note: the weight of group \"tenants/a\" does not act on sda: its scheduler mq-deadline \
+         does not share by weight; bfq and cfq do\n"
     );
     daemon.stop();
 }

@@ -294,13 +294,17 @@ fn a_disk_of_a_pool_comes_and_goes_with_a_reload_under_the_clients_of_the_others
     let ends = Arc::new(AtomicBool::new(false));
     let clients = ["vm1", "vm2"].map(|name| keep_at_it(served.client(name), Arc::clone(&ends)));
     let with_late = format!("{IMAGES}{LATE}");
-    let added = "changed: disk late is new in pool ssd0: 4 MiB\n\
-                 changed: group \"guests\": weight 100 -> 300\n";
+    let unfelt = "note: the weight of group \"guests\" does not act on ssd0: its scheduler \
+                  mq-deadline does not share by weight; bfq and cfq do\n";
+    let added = format!(
+        "changed: disk late is new in pool ssd0: 4 MiB\n\
+         changed: group \"guests\": weight 100 -> 300\n{unfelt}"
+    );
     let mut number = String::new();
     for round in 0..6_u8 {
         let said = served.reload(&with_late);
         assert_eq!(said, added, "round {round}");
-        assert_eq!(served.reload(&with_late), "nothing to change\n");
+        assert_eq!(served.reload(&with_late), "nothing to change\n", "what was told");
         number = served.read("block/ssd0/late/partition");
         assert!(served.names("nbd").contains(&String::from("guest")));
         let mut client = served.client("late");
@@ -456,6 +460,21 @@ fn a_disk_states_the_class_and_the_caps_of_its_own_clients() {
         "they change while the client stays"
     );
     assert_eq!(served.read(caps), "259:0 rbps=max wbps=1000000 riops=max wiops=max");
+    // A scheduler that knows weights, and the group for itself; and back.
+    let told = |name: &str| {
+        let mut command = weir(&served.folder);
+        let words = ["set", "block/vm1/queue/scheduler", name];
+        command.args(words).stderr(std::process::Stdio::piped());
+        let ended = command.output().expect("weir can be started");
+        assert!(ended.status.success());
+        String::from_utf8(ended.stderr).expect("UTF-8")
+    };
+    let alone = "the weight of group \"vms/vm1\" does not act on vm1: no other group";
+    for (name, remark) in [("bfq", alone), ("none", unfelt)] {
+        let said = told(name);
+        assert!(said.contains(&format!("note: vm1: {remark}")), "{said}");
+        served.daemon.wait_for(|line| line.contains(remark));
+    }
     served.write(caps, "rbps=2GiB wbps=max");
     assert_eq!(served.read(caps), "259:0 rbps=2147483648 wbps=max riops=max wiops=max");
     for value in ["riops=5k", "rbps=0k", "rbps=fast"] {

@@ -97,6 +97,9 @@ impl Default for Parameters {
 /// Reads a daemon's rules and configuration again, and reports the outcome.
 type Reload = Box<dyn Fn(&Tree) -> Result<String, Failure> + Send + Sync>;
 
+/// What is to be said of settings that act on nothing: the disk, and a sentence.
+type Remarks = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
+
 /// A daemon that wants to take the place of this one.
 pub struct Applicant {
     /// What it says of itself.
@@ -124,6 +127,7 @@ pub struct Tree {
     fronts: RwLock<Vec<Arc<dyn Clients>>>,
     reload: OnceLock<Reload>,
     replace: OnceLock<Replace>,
+    remarks: OnceLock<Remarks>,
     about: OnceLock<About>,
 }
 
@@ -250,7 +254,25 @@ impl Tree {
             return Err(Failure::new(Errno::Access, format!("{path} is read-only")));
         }
         let text = text_of(&value[..value.len().min(VALUE_MAX)]);
-        file.store(&text).map_err(|failure| failure.at(path))
+        file.store(&text).map_err(|failure| failure.at(path))?;
+        if let Some(disk) = file.rescheduled() {
+            let remarks = self.remarks().into_iter().filter(|(of, _)| of == disk);
+            remarks.for_each(|(_, remark)| tracing::warn!("{remark}"));
+        }
+        Ok(())
+    }
+
+    /// Sets what [`remarks`](Tree::remarks) asks; only the first that is given counts.
+    pub fn on_remarks(&self, ask: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) {
+        // A daemon looks at its settings in one way.
+        let _ = self.remarks.set(Box::new(ask));
+    }
+
+    /// What is to be said of settings that act on nothing as things are: the disk or pool, and a
+    /// sentence that names it. When the scheduler of a disk is changed they are logged.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<(String, String)> {
+        self.remarks.get().map_or_else(Vec::new, |ask| ask())
     }
 
     /// Sets the action of [`reload`](Tree::reload); only the first that is given counts.

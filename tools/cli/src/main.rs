@@ -36,6 +36,7 @@ mod top;
 mod tree;
 mod udev;
 mod values;
+mod weights;
 
 use std::process::ExitCode;
 

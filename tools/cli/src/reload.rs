@@ -25,6 +25,7 @@ use crate::data_folder::DEFAULT_DIR;
 use crate::reload::disk::{Spoken, Turn};
 use crate::reload::same::{BLOCK_DEVICES, Places};
 use crate::served::Served;
+use crate::weights;
 
 /// The beginning of a line of the answer whose change was not made.
 pub(crate) const FAILED: &str = "failed: ";
@@ -67,6 +68,8 @@ struct Applied {
     disks: BTreeMap<String, Spoken>,
     /// Paths of groups.
     groups: BTreeSet<String>,
+    /// What was told of weights that act on nothing.
+    unfelt: BTreeSet<String>,
 }
 
 /// The boot parameters of a configuration that are for all disks; others are told here, once.
@@ -117,13 +120,16 @@ pub(crate) struct Latest {
     pub(crate) first: String,
     /// As they were stated when they were opened.
     pub(crate) disks: Vec<config::Disk>,
+    /// The configuration itself.
+    pub(crate) config: Config,
 }
 
 impl Latest {
     /// That of a start.
     pub(crate) fn of(config: &Config) -> Latest {
         let text = String::from(config.text());
-        Latest { first: text.clone(), text, disks: config.disk.clone() }
+        let (disks, config) = (config.disk.clone(), config.clone());
+        Latest { first: text.clone(), text, disks, config }
     }
 }
 
@@ -173,6 +179,8 @@ impl Reload {
         let targets = applied.targets.clone();
         let mut lines = remarks(rules);
         self.set_disks(tree, rules, &targets, &mut applied, &mut lines);
+        // The start itself tells these.
+        applied.unfelt = self.unfelt(&self.started.config);
         for line in lines {
             match line.starts_with(CHANGED) {
                 true => tracing::info!("rules: {line}"),
@@ -180,6 +188,12 @@ impl Reload {
             }
         }
         Ok(())
+    }
+
+    /// What is to be told of weights that act on nothing.
+    fn unfelt(&self, config: &Config) -> BTreeSet<String> {
+        let remarks = weights::remarks(config, &self.parts.served.disks());
+        remarks.into_iter().map(|(_, remark)| remark).collect()
     }
 
     /// Reads everything before anything is changed.
@@ -194,6 +208,7 @@ impl Reload {
         self.follow_pools(tree, config, &now, &mut applied, &mut lines);
         let mut latest = self.parts.latest.lock().unwrap_or_else(PoisonError::into_inner);
         (latest.text, latest.disks) = (String::from(config.text()), applied.there.clone());
+        latest.config = config.clone();
         drop(latest);
         self.reload_fronts(&stated, &mut lines);
         self.compare(&stated, &applied.there, &mut lines);
@@ -215,6 +230,10 @@ impl Reload {
             let until = if any(RESTART) { " while it runs" } else { "" };
             lines.push(format!("nothing to change{until}"));
         }
+        // Behind the changes: a scheduler may be another one now.
+        let unfelt = self.unfelt(config);
+        lines.extend(unfelt.difference(&applied.unfelt).map(|remark| format!("{NOTE}{remark}")));
+        applied.unfelt = unfelt;
         Ok(lines)
     }
 

@@ -10,7 +10,6 @@ mod pressure;
 mod signals;
 mod stop;
 mod users;
-mod weights;
 
 use std::io::Write;
 use std::ops::RangeInclusive;
@@ -48,6 +47,7 @@ use crate::reach::Reach;
 use crate::reload::{self, Latest, Parts, Reload, Source, Stated};
 use crate::served::Served;
 use crate::values::{time, whole};
+use crate::weights;
 
 /// The disk of a daemon that was told nothing.
 const DEFAULT_DISK: &str = "sda";
@@ -167,8 +167,7 @@ impl Serve {
         let reload = Reload::new(self.source(), stated, parts);
         reload.start(&rules, &daemon.tree)?;
         // Behind the rules: they may have chosen a scheduler.
-        let unfelt = weights::remarks(&config, &daemon.served.disks());
-        unfelt.iter().for_each(|line| tracing::warn!("{line}"));
+        watch_weights(&daemon, &latest);
         reload.attach(&daemon.tree);
         let tree = Arc::clone(&daemon.tree);
         hangup.reload(tree).map_err(|e| format!("a thread for SIGHUP: {e}"))?;
@@ -438,6 +437,16 @@ impl Serve {
         }
         Ok(())
     }
+}
+
+/// Has the tree tell of weights that act on nothing, and tells those there are.
+fn watch_weights(daemon: &Daemon, latest: &Arc<Mutex<Latest>>) {
+    let (served, now) = (Arc::clone(&daemon.served), Arc::clone(latest));
+    daemon.tree.on_remarks(move || {
+        let config = now.lock().unwrap_or_else(PoisonError::into_inner).config.clone();
+        weights::remarks(&config, &served.disks())
+    });
+    daemon.tree.remarks().iter().for_each(|(_, line)| tracing::warn!("{line}"));
 }
 
 /// A disk as the tree has it.

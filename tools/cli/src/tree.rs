@@ -225,7 +225,18 @@ fn write_one(
     {
         say(&note);
     }
+    if let Some(disk) = rescheduled(path) {
+        // A daemon that has no such file has nothing to say there.
+        let remarks = client.read("weir/remarks").unwrap_or_default();
+        let of_disk = |line: &&str| line.starts_with(&format!("{disk}: "));
+        remarks.lines().filter(of_disk).for_each(|line| say(&format!("weir: note: {line}")));
+    }
     Ok(())
+}
+
+/// The disk whose scheduler is written to by this path.
+fn rescheduled(path: &str) -> Option<&str> {
+    path.trim_matches('/').strip_prefix("block/")?.strip_suffix("/queue/scheduler")
 }
 
 /// Writes to every file that a pattern matches; one that refuses the value keeps none of the others
@@ -267,6 +278,15 @@ impl Set {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_scheduler_of_a_disk_is_known_by_its_path() {
+        assert_eq!(rescheduled("block/sda/queue/scheduler"), Some("sda"));
+        assert_eq!(rescheduled("/block/ssd0/queue/scheduler"), Some("ssd0"));
+        for path in ["block/sda/queue/nr_requests", "queue/scheduler", "weir/status"] {
+            assert_eq!(rescheduled(path), None, "{path}");
+        }
+    }
 
     #[test]
     fn a_number_that_was_taken_as_another_is_told_and_nothing_else_is() {

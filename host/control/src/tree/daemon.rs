@@ -15,6 +15,16 @@ pub const ATTRIBUTES: &[Attribute] = &[
         Tree::listeners,
     ),
     Attribute::tells("pid", "", "the system's", "Its process.", |_| std::process::id().to_string()),
+    Attribute::tells(
+        "remarks",
+        "",
+        "no line",
+        "Settings that act on nothing, a line each: the disk or pool, and the reason.",
+        |tree| {
+            let line = |(disk, remark): (String, String)| format!("{disk}: {remark}");
+            tree.remarks().into_iter().map(line).collect::<Vec<_>>().join("\n")
+        },
+    ),
     Attribute::tells("status", "", "its state", "The document of `weir status --json`.", |tree| {
         tree.status().to_string()
     }),

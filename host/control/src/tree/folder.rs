@@ -361,6 +361,14 @@ impl File {
         Ok(text)
     }
 
+    /// The disk, if this is what its scheduler is written to.
+    pub(crate) fn rescheduled(&self) -> Option<&str> {
+        match self {
+            File::Attribute(entry, row) => (row.name == "scheduler").then(|| entry.name()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn store(&self, text: &str) -> Result<(), Failure> {
         match self {
             File::Attribute(entry, Attribute { store: Some(store), .. }) => store(entry, text),

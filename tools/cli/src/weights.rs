@@ -9,8 +9,8 @@ use weir_control::config::{Config, Export};
 /// The schedulers that share a disk by the weights of groups.
 const BY_WEIGHT: [&str; 2] = ["bfq", "cfq"];
 
-/// A remark for each queue on which a weight that is stated acts on nothing.
-pub(super) fn remarks(config: &Config, disks: &[Device]) -> Vec<String> {
+/// A remark for each queue on which a weight that is stated acts on nothing, by the queue's name.
+pub(crate) fn remarks(config: &Config, disks: &[Device]) -> Vec<(String, String)> {
     let mut queues: BTreeMap<String, (String, Vec<Export>)> = BTreeMap::new();
     for export in config.exports() {
         let Some(disk) = disks.iter().find(|disk| disk.config().name == export.disk) else {
@@ -25,17 +25,19 @@ pub(super) fn remarks(config: &Config, disks: &[Device]) -> Vec<String> {
             exports.iter().map(|export| export.group.as_deref().unwrap_or("")).collect();
         let weighted = groups.iter().copied().find(|group| has_weight(config, group))?;
         if !BY_WEIGHT.contains(&scheduler.as_str()) {
-            return Some(format!(
+            let remark = format!(
                 "the weight of group {weighted:?} does not act on {queue}: its scheduler \
                  {scheduler} does not share by weight; {} do",
                 BY_WEIGHT.join(" and ")
-            ));
+            );
+            return Some((queue.clone(), remark));
         }
         (groups.len() == 1).then(|| {
-            format!(
+            let remark = format!(
                 "the weight of group {weighted:?} does not act on {queue}: no other group has an \
                  export there, and weights act among the groups of one disk or pool"
-            )
+            );
+            (queue.clone(), remark)
         })
     };
     queues.iter().filter_map(remark).collect()
@@ -68,7 +70,7 @@ mod tests {
         let config = Config::parse(&text, &[]).expect("a configuration");
         let target = weir::Target::parse(&target).expect("a target");
         let disk = weir::open("sda", &target, 1).expect("a disk");
-        remarks(&config, &[disk.device])
+        remarks(&config, &[disk.device]).into_iter().map(|(_, remark)| remark).collect()
     }
 
     #[test]
