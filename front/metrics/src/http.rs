@@ -35,6 +35,35 @@ pub(crate) struct Request {
     pub(crate) head_only: bool,
 }
 
+/// The names by which an address may be asked, beside numbers and `localhost`: those that the
+/// configuration has. A page of another site whose name is made to lead here would have a browser
+/// read the figures otherwise.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hosts(Vec<String>);
+
+impl Hosts {
+    pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Hosts {
+        Hosts(names.into_iter().collect())
+    }
+
+    /// Whether the Host of a request is one of them, with or without a port.
+    fn admit(&self, host: &[u8]) -> bool {
+        let Ok(host) = std::str::from_utf8(host) else { return false };
+        let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if is_port(port) => name,
+            _ => host,
+        };
+        let number = name.trim_start_matches('[').trim_end_matches(']');
+        // A name may end with the dot of the root.
+        let plain = name.strip_suffix('.').unwrap_or(name);
+        name.is_empty()
+            || plain.eq_ignore_ascii_case("localhost")
+            || number.parse::<std::net::IpAddr>().is_ok()
+            || self.0.iter().any(|known| known.eq_ignore_ascii_case(plain))
+    }
+}
+
 /// A request that is not served: status and a sentence.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) &'static str, pub(crate) String);
@@ -75,14 +104,14 @@ impl Peer {
     }
 
     /// Receives the request. `None`: the peer went, or was too slow.
-    pub(crate) fn request(&self) -> Option<Result<Request, Refusal>> {
+    pub(crate) fn request(&self, hosts: &Hosts) -> Option<Result<Request, Refusal>> {
         let until = Instant::now() + HEAD_LIMIT;
         let mut bytes = Vec::new();
         let mut piece = [0; 2048];
         loop {
             let count = self.receive(&mut piece, until).ok().filter(|count| *count > 0)?;
             bytes.extend_from_slice(&piece[..count]);
-            match understand(&bytes) {
+            match understand(&bytes, hosts) {
                 Ok(Some(request)) => return Some(Ok(request)),
                 Err(refusal) => return Some(Err(refusal)),
                 Ok(None) if bytes.len() >= HEAD_MAX => {
@@ -191,7 +220,7 @@ const TOO_LARGE: &str = "431 Request Header Fields Too Large";
 const MISDIRECTED: &str = "421 Misdirected Request";
 
 /// Reads a head. `None`: it goes on.
-fn understand(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
+fn understand(bytes: &[u8], hosts: &Hosts) -> Result<Option<Request>, Refusal> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
     let parsed = request.parse(bytes).map_err(|error| match error {
@@ -211,9 +240,10 @@ fn understand(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
     };
     let host = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("host"));
     if let Some(host) = host
-        && !is_own(host.value)
+        && !hosts.admit(host.value)
     {
-        let what = "the Host of the request is neither a number nor localhost";
+        let what = "the Host of the request is neither a number nor localhost, nor a name of \
+                    `listen` or `hosts` in [metrics]";
         return Err(Refusal(MISDIRECTED, String::from(what)));
     }
     let from = request.headers.iter();
@@ -227,24 +257,13 @@ fn understand(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
     Ok(Some(Request { path: String::from(path), head_only }))
 }
 
-/// Whether a Host is one that no other site can have made a browser use for this address: a page of
-/// another site whose name is made to lead here would read the figures otherwise.
-fn is_own(host: &[u8]) -> bool {
-    let Ok(host) = std::str::from_utf8(host) else { return false };
-    let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if is_port(port) => name,
-        _ => host,
-    };
-    let number = name.trim_start_matches('[').trim_end_matches(']');
-    name.is_empty()
-        || name.eq_ignore_ascii_case("localhost")
-        || number.parse::<std::net::IpAddr>().is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn understand(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
+        super::understand(bytes, &Hosts::default())
+    }
 
     #[test]
     fn a_request_is_understood_once_it_is_whole() {
@@ -281,11 +300,25 @@ mod tests {
 
     #[test]
     fn a_name_that_may_be_another_sites_is_no_host_of_the_page() {
+        let hosts = Hosts::default();
         for host in ["localhost:1", "127.0.0.1", "[::1]:80", "10.1.2.3:9095", "LOCALHOST", ""] {
-            assert!(is_own(host.as_bytes()), "{host}");
+            assert!(hosts.admit(host.as_bytes()), "{host}");
         }
         for host in ["evil.example", "evil.example:9095", "127.0.0.1.evil.example", "\u{fc}"] {
-            assert!(!is_own(host.as_bytes()), "{host}");
+            assert!(!hosts.admit(host.as_bytes()), "{host}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_configuration_are_hosts_and_no_others_that_look_like_them() {
+        let hosts = Hosts::new([String::from("weir.example")]);
+        for host in ["weir.example", "WEIR.example:9095", "weir.example.", "localhost", "[::1]"] {
+            assert!(hosts.admit(host.as_bytes()), "{host}");
+        }
+        for host in
+            ["a.weir.example", "weir.example.evil", "weir.example:x", "xweir.example", "weir", "."]
+        {
+            assert!(!hosts.admit(host.as_bytes()), "{host}");
         }
     }
 }

@@ -1,17 +1,18 @@
 //! The server: who is let in, and what is answered where.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, shutdown};
-use weir_access::{Address, Listen};
+use weir_access::{Address, Listen, Spell};
 use weir_control::Tree;
 
 use crate::families::metrics;
-use crate::http::{Head, Peer, Refusal};
+use crate::http::{Head, Hosts, Peer, Refusal};
 use crate::live::{Live, WATCHERS_MAX};
 use crate::page::Page;
 use crate::place::{ListenError, Place};
@@ -46,6 +47,7 @@ pub struct Server {
 /// What the threads of a server share.
 struct House {
     tree: Arc<Tree>,
+    hosts: Hosts,
     /// The last text of `/metrics`: made one at a time, and at most once a second, however many
     /// ask, so peers that do not read hold the same few.
     text: Mutex<Option<(Instant, Arc<str>)>>,
@@ -64,14 +66,20 @@ struct Peers {
 
 impl Server {
     /// Serves the figures of `tree` at an address. A UNIX socket is its owner's alone unless the
-    /// address says otherwise; a TCP port beyond loopback has to be meant.
+    /// address says otherwise; a TCP port beyond loopback has to be meant. It may be asked by
+    /// number, as `localhost`, by the name that `listen` has, and by those of `hosts`.
     ///
     /// # Errors
     /// An address that cannot be listened on.
-    pub fn open(listen: &Listen, tree: Arc<Tree>) -> Result<Server, ListenError> {
+    pub fn open(listen: &Listen, hosts: &[String], tree: Arc<Tree>) -> Result<Server, ListenError> {
+        let own = match &listen.address {
+            Address::Tcp(address) => address.rsplit_once(':').map(|(host, _)| String::from(host)),
+            Address::Unix(_) => None,
+        };
+        let hosts = Hosts::new(hosts.iter().cloned().chain(own));
         let place = Arc::new(Place::open(listen)?);
         let (text, peers, live) = (Mutex::default(), Mutex::default(), Live::default());
-        let house = Arc::new(House { tree, text, live, peers, changed: Condvar::new() });
+        let house = Arc::new(House { tree, hosts, text, live, peers, changed: Condvar::new() });
         let (ours, theirs) = (Arc::clone(&place), Arc::clone(&house));
         let accept = move || accept(&ours, &theirs);
         let thread = std::thread::Builder::new().name("weir-metrics".into()).spawn(accept);
@@ -133,17 +141,18 @@ impl House {
         !peers.unwrap_or_else(PoisonError::into_inner).closed
     }
 
-    fn enter(self: &Arc<House>, peer: &Peer) -> Option<Seat> {
-        let twin = peer.twin().ok()?;
+    /// A place among the peers; `None` if the server ends.
+    fn enter(self: &Arc<House>, peer: &Peer) -> io::Result<Option<Seat>> {
         let mut peers = self.peers();
         if peers.closed {
-            return None;
+            return Ok(None);
         }
+        let twin = peer.twin()?;
         peers.next += 1;
         let number = peers.next;
         peers.there.insert(number, twin);
         drop(peers);
-        Some(Seat { house: Arc::clone(self), number })
+        Ok(Some(Seat { house: Arc::clone(self), number }))
     }
 
     fn metrics(&self) -> Arc<str> {
@@ -161,13 +170,19 @@ impl House {
 
 /// Accepts peers until the socket is shut down.
 fn accept(place: &Place, house: &Arc<House>) {
+    let (begun, mut spell) = (Instant::now(), Spell::default());
+    let mut told = |what: &str, error: &io::Error| {
+        if spell.begins(begun.elapsed()) {
+            tracing::warn!("metrics: {what}: {error}; this is told once as long as it lasts");
+        }
+    };
     while house.has_room() {
         let (socket, admitted) = match place.accept() {
             Ok(accepted) => accepted,
             Err(_) if house.peers().closed => return,
             Err(error) => {
-                if error.kind() != std::io::ErrorKind::ConnectionAborted {
-                    tracing::warn!("metrics: a peer cannot be accepted: {error}");
+                if error.kind() != io::ErrorKind::ConnectionAborted {
+                    told("a peer cannot be accepted, and waits", &error);
                     std::thread::sleep(SHORTAGE_PAUSE);
                 }
                 continue;
@@ -178,21 +193,30 @@ fn accept(place: &Place, house: &Arc<House>) {
             continue;
         }
         let peer = Peer::new(socket);
-        let Some(seat) = house.enter(&peer) else { continue };
+        let seat = loop {
+            match house.enter(&peer) {
+                Ok(seat) => break seat,
+                Err(error) => {
+                    told("a peer cannot be served, and waits", &error);
+                    std::thread::sleep(SHORTAGE_PAUSE);
+                }
+            }
+        };
+        let Some(seat) = seat else { continue };
         let serve = move || {
             serve(peer, &seat.house);
             drop(seat);
         };
         let thread = std::thread::Builder::new().name("weir-metrics-peer".into()).stack_size(STACK);
         if let Err(error) = thread.spawn(serve) {
-            tracing::warn!("metrics: a peer is turned away: no thread: {error}");
+            told("a peer is turned away: no thread", &error);
         }
     }
 }
 
 /// Serves one peer to its end.
 fn serve(peer: Peer, house: &House) {
-    let answered = match peer.request() {
+    let answered = match peer.request(&house.hosts) {
         None => return,
         Some(Err(Refusal(status, what))) => say(&peer, status, &what),
         Some(Ok(request)) => {
@@ -219,7 +243,7 @@ fn serve(peer: Peer, house: &House) {
     }
 }
 
-fn page(peer: &Peer, head_only: bool) -> std::io::Result<()> {
+fn page(peer: &Peer, head_only: bool) -> io::Result<()> {
     let Page { text, policy } = Page::new()?;
     let fields = &[("Content-Security-Policy", &*policy), ("Referrer-Policy", "no-referrer")];
     let head = Head { status: OK, kind: HTML, fields, length: Some(text.len()) };
@@ -227,7 +251,7 @@ fn page(peer: &Peer, head_only: bool) -> std::io::Result<()> {
 }
 
 /// Sends events until the peer goes, or takes none for [`ANSWER_LIMIT`](crate::http::ANSWER_LIMIT).
-fn watch(peer: &Peer, house: &House, head_only: bool) -> std::io::Result<()> {
+fn watch(peer: &Peer, house: &House, head_only: bool) -> io::Result<()> {
     let Some(mut watcher) = house.live.enter() else {
         let what = format!("{WATCHERS_MAX} watch already, and no more are served");
         return say(peer, "503 Service Unavailable", &what);
@@ -246,7 +270,7 @@ fn watch(peer: &Peer, house: &House, head_only: bool) -> std::io::Result<()> {
 
 const OK: &str = "200 OK";
 
-fn say(peer: &Peer, status: &'static str, what: &str) -> std::io::Result<()> {
+fn say(peer: &Peer, status: &'static str, what: &str) -> io::Result<()> {
     let body = format!("{what}\n");
     peer.answer(
         &Head { status, kind: TEXT, fields: &[], length: Some(body.len()) },

@@ -7,10 +7,11 @@ mod room;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use weir_access::Peer;
+use weir_access::{Peer, Spell};
 use weir_bio::Nanos;
 use weir_control::{Classing, PeerPriority};
 use weir_live::{Interest, Readiness, Service, Turn};
@@ -69,6 +70,8 @@ pub(crate) struct NbdService {
     places: Vec<Place>,
     free: Vec<u32>,
     listeners: Vec<Listener>,
+    /// Accepting fails again and again.
+    shortage: Spell,
     /// Connections something has happened to in this pass.
     dirty: VecDeque<u32>,
     /// Connections that have used up their share of this pass.
@@ -97,6 +100,7 @@ impl NbdService {
             places: Vec::new(),
             free: Vec::new(),
             listeners: Vec::new(),
+            shortage: Spell::default(),
             dirty: VecDeque::new(),
             paused: Vec::new(),
             throttled: Vec::new(),
@@ -140,7 +144,13 @@ impl NbdService {
 
     /// Accepting fails and would fail again at once: asks again in a second.
     fn pause(&mut self, turn: &mut Turn<'_>, index: usize, error: Errno) {
-        tracing::warn!(%error, "accepting connections fails; trying again in a second");
+        if self.shortage.begins(Duration::from_nanos(turn.now().0)) {
+            tracing::warn!(
+                %error,
+                "accepting connections fails: clients wait, and it is tried again each second; \
+                 this is told once as long as it lasts"
+            );
+        }
         let listener = &mut self.listeners[index];
         let nothing = Interest { read: false, write: false };
         if turn.rewatch(&listener.fd, LISTENER | index as u32, nothing).is_ok() {

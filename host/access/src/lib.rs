@@ -6,6 +6,7 @@
 //! - [`Peer`] and [`Allow`]: the client at the other end, and the lists it has to stand in;
 //!   [`io_priority`]: that of its process;
 //! - [`Inherited`] and [`send_descriptors`]: sockets on their way to another process;
+//! - [`Spell`]: failures of accepting that are told once;
 //! - [`folder`]: folders that no other user can change; [`save`]: files written without following a
 //!   link.
 //!
@@ -22,6 +23,7 @@ mod peer;
 mod process;
 pub mod save;
 mod socket;
+mod spell;
 
 pub use allow::Allow;
 pub use listen::{Address, Listen, SOCKET_PATH_MAX, Tls, TlsRule};
@@ -29,3 +31,4 @@ pub use pass::{Inherited, receive_descriptors, send_descriptors};
 pub use peer::Peer;
 pub use process::io_priority;
 pub use socket::{Rights, SocketFile, listen_tcp, listen_unix};
+pub use spell::Spell;

@@ -19,7 +19,7 @@ pub(crate) fn open_metrics(
     tree: &Arc<Tree>,
 ) -> Result<Vec<MetricsServer>, String> {
     let addresses = stated.addresses().map_err(|error| error.to_string())?;
-    let open = |listen: &Listen| MetricsServer::open(listen, Arc::clone(tree));
+    let open = |listen: &Listen| MetricsServer::open(listen, &stated.hosts, Arc::clone(tree));
     let opened: Result<_, _> = addresses.iter().map(open).collect();
     opened.map_err(|error: weir_metrics::ListenError| error.to_string())
 }

@@ -154,6 +154,13 @@ const SECTIONS: [Section; 5] = [
         keys: &[
             ["listen", "addresses, as in `[nbd]`, without TLS", "none", "Where they are shown."],
             ["insecure", "true, false", "false", "Addresses may be reached from other hosts."],
+            [
+                "hosts",
+                "names, as in `[\"weir.example\"]`",
+                "none",
+                "Names that a request by TCP may call the address by, beside its own in `listen`, \
+                 its number and `localhost`.",
+            ],
         ],
     },
 ];

@@ -8,10 +8,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use weir_access::{Rights, SocketFile, listen_unix};
+use weir_access::{Rights, SocketFile, Spell, listen_unix};
 
 use super::recording;
 use super::wire::{Answer, Ask, Verb, encode_answer, encode_names};
@@ -165,6 +165,7 @@ fn accept(
     clients: &Arc<Clients>,
     tree: &Arc<Tree>,
 ) {
+    let (begun, mut spell) = (Instant::now(), Spell::default());
     loop {
         let mut waits =
             [PollFd::new(woken, PollFlags::IN), PollFd::new(&**listener, PollFlags::IN)];
@@ -177,7 +178,7 @@ fn accept(
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => {
-                bear(&error);
+                bear(&error, || spell.begins(begun.elapsed()));
                 continue;
             }
         };
@@ -207,9 +208,14 @@ fn accept(
 
 /// A client that went before it was there is nothing. Else the system is short of something, and
 /// the client still waits: asked at once again, it would be refused at once again.
-fn bear(error: &io::Error) {
+fn bear(error: &io::Error, is_news: impl FnOnce() -> bool) {
     if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) {
-        tracing::warn!("control socket: a client cannot be accepted: {error}");
+        if is_news() {
+            tracing::warn!(
+                "control socket: a client cannot be accepted, and waits: {error}; this is told \
+                 once as long as it lasts"
+            );
+        }
         std::thread::sleep(SHORTAGE_PAUSE);
     }
 }
