@@ -515,9 +515,12 @@ impl Config {
     /// way in beside.
     #[must_use]
     pub fn exports(&self) -> Vec<Export> {
+        let mut stated: BTreeMap<&str, Vec<Export>> = BTreeMap::new();
+        for export in &self.export {
+            stated.entry(&export.disk).or_default().push(export.clone());
+        }
         let of_disk = |disk: &Disk| {
-            let named = self.export.iter().filter(|export| export.disk == disk.name);
-            let named: Vec<Export> = named.cloned().collect();
+            let named = stated.remove(disk.name.as_str()).unwrap_or_default();
             if named.is_empty() && self.legs.contains_key(&disk.name) {
                 return named;
             }

@@ -23,7 +23,7 @@ use weir_front::{Front, Plan, Reloaded, Restated};
 use crate::Failure;
 use crate::data_folder::DEFAULT_DIR;
 use crate::reload::disk::{Spoken, Turn};
-use crate::reload::same::{BLOCK_DEVICES, Places};
+use crate::reload::same::{BLOCK_DEVICES, Index, Places};
 use crate::served::Served;
 use crate::weights;
 
@@ -276,12 +276,13 @@ impl Reload {
         if config.metrics != started.metrics {
             restart(String::from("the addresses of [metrics]"));
         }
-        let gone = |disk: &&config::Disk| config.disk.iter().all(|known| known.name != disk.name);
-        for disk in there.iter().filter(gone) {
+        let named: BTreeMap<&str, &config::Disk> =
+            config.disk.iter().map(|disk| (disk.name.as_str(), disk)).collect();
+        for disk in there.iter().filter(|disk| !named.contains_key(disk.name.as_str())) {
             restart(format!("disk {} is gone", disk.name));
         }
         for disk in there {
-            let now = config.disk.iter().find(|known| known.name == disk.name);
+            let now = named.get(disk.name.as_str());
             let target = |disk: &config::Disk| disk.pool.as_ref().map(|_| disk.target());
             match now {
                 Some(now) if now.pool != disk.pool => {
@@ -407,17 +408,16 @@ fn check_files(config: &Config, targets: &BTreeMap<String, Target>) -> Result<()
         return Ok(());
     }
     let devices = Path::new(BLOCK_DEVICES);
-    let places = config.disk.iter().map(|disk| Places::of(&targets[&disk.name], devices));
-    let places: Vec<Places> = places.collect();
-    for (place, disk) in config.disk.iter().enumerate() {
-        let is_same = |(other_place, other): &(usize, &config::Disk)| {
-            (disk.pool.is_some() || other.pool.is_some())
-                && places[*other_place].overlap(&places[place])
-        };
-        if let Some((_, other)) = config.disk[..place].iter().enumerate().find(is_same) {
-            let what = format!("target={:?} is that of disk {:?} too", disk.target(), other.name);
+    let mut known = Index::default();
+    for (number, disk) in config.disk.iter().enumerate() {
+        let places = Places::of(&targets[&disk.name], devices);
+        // Two disks without a pool may be one: that is their user's part.
+        if let Some(other) = known.find(&places, disk.pool.is_none()) {
+            let other = &config.disk[other].name;
+            let what = format!("target={:?} is that of disk {other:?} too", disk.target());
             return Err(config.fault_of_disk(&disk.name, &what).to_string().into());
         }
+        known.add(number, &places, disk.pool.is_some());
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! time, everything is as it was. Only then are its clients ended. A disk that comes is there for
 //! clients when everything else is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use weir_control::Tree;
 use weir_control::config::{self, Config};
 use weir_front::Export;
 
-use super::same::{BLOCK_DEVICES, Places};
+use super::same::{BLOCK_DEVICES, Index, Places};
 use super::{Applied, CHANGED, FAILED, Reload};
 use crate::served::listen;
 
@@ -28,14 +28,14 @@ impl Reload {
         applied: &mut Applied,
         lines: &mut Vec<String>,
     ) {
-        let is_named = |disk: &config::Disk| config.disk.iter().any(|now| now.name == disk.name);
+        let named: BTreeSet<&str> = config.disk.iter().map(|disk| disk.name.as_str()).collect();
         let is_there = |disk: &config::Disk| {
             let pool = disk.pool.as_ref()?;
             config.pool.iter().any(|known| known.name == *pool).then_some(())?;
             self.parts.served.pool(pool)
         };
         let there = applied.there.clone();
-        for disk in there.iter().filter(|disk| !is_named(disk)) {
+        for disk in there.iter().filter(|disk| !named.contains(disk.name.as_str())) {
             let Some(pool) = is_there(disk) else { continue };
             lines.push(match self.remove(tree, &disk.name, applied) {
                 Ok(clients) => format!(
@@ -52,14 +52,20 @@ impl Reload {
                 }
             });
         }
-        for disk in &config.disk {
-            let is_known = self.parts.served.queues().iter().any(|known| {
-                known.config().name == disk.name
-                    || applied.there.iter().any(|d| d.name == disk.name)
-            });
-            let Some(pool) = is_there(disk).filter(|_| !is_known) else { continue };
+        let queues = self.parts.served.queues();
+        let known = queues.iter().map(|known| known.config().name.clone());
+        let known: BTreeSet<String> =
+            known.chain(applied.there.iter().map(|disk| disk.name.clone())).collect();
+        let is_new = |disk: &&config::Disk| !known.contains(&disk.name);
+        let mut new = config.disk.iter().filter(is_new).peekable();
+        if new.peek().is_none() {
+            return;
+        }
+        let mut neighbours = Neighbours::of(config, &applied.there, &applied.targets);
+        for disk in new {
+            let Some(pool) = is_there(disk) else { continue };
             let target = &targets[&disk.name];
-            lines.push(match self.add(tree, pool, (disk, target), config, applied) {
+            lines.push(match self.add(tree, pool, (disk, target), &mut neighbours, applied) {
                 Ok(size) => {
                     format!(
                         "{CHANGED}disk {} is new in pool {}: {size}",
@@ -99,11 +105,11 @@ impl Reload {
         tree: &Tree,
         pool: &Device,
         (disk, target): (&config::Disk, &Target),
-        config: &Config,
+        neighbours: &mut Neighbours,
         applied: &mut Applied,
     ) -> Result<String, String> {
         let name = &disk.name;
-        check_served((disk, target), &applied.there, &applied.targets)?;
+        neighbours.check(disk, target)?;
         let opened = weir::open_in_pool(pool, name, target).map_err(|error| {
             let what = error.to_string();
             String::from(what.strip_prefix(&format!("{name}: ")).unwrap_or(&what))
@@ -117,7 +123,7 @@ impl Reload {
         let shown = (self.parts.shown)(&device).of_target(weir::target::shown(&disk.target));
         let shown = Arc::new(shown);
         tree.add_partition(&pool.config().name, shown, self.parts.reactors);
-        let exports = self.exports_of(&device, config);
+        let exports = self.exports_of(&device, neighbours.exports_of(name));
         for (place, front) in self.parts.fronts.iter().enumerate() {
             if let Err(why) = front.add_disk(&device, &exports) {
                 self.parts.fronts[..place].iter().for_each(|front| _ = front.remove_disk(&device));
@@ -128,43 +134,74 @@ impl Reload {
             }
         }
         self.parts.served.add(&device);
+        neighbours.add(disk, target);
         applied.there.push(disk.clone());
         applied.targets.insert(name.clone(), target.clone());
         Ok(show_size(size.bytes()))
     }
 
     /// The exports that the configuration states of a disk.
-    fn exports_of(&self, device: &Device, config: &Config) -> Vec<Export> {
-        let exports = config.exports().into_iter();
-        let of_disk = exports.filter(|export| export.disk == device.config().name);
+    fn exports_of(&self, device: &Device, stated: Vec<config::Export>) -> Vec<Export> {
         let export = |stated: config::Export| {
             let group =
                 stated.group.as_deref().and_then(|path| self.parts.groups.create(path).ok());
             Export { stated, device: device.clone(), group: group.unwrap_or_default() }
         };
-        of_disk.map(export).collect()
+        stated.into_iter().map(export).collect()
     }
 }
 
-/// Refuses a new disk whose bytes a served disk has: one that the configuration names no longer, or
-/// with another target, which is served with the old one until the next start.
-fn check_served(
-    (disk, target): (&config::Disk, &Target),
-    there: &[config::Disk],
-    targets: &BTreeMap<String, Target>,
-) -> Result<(), String> {
-    let devices = Path::new(BLOCK_DEVICES);
-    let own = Places::of(target, devices);
-    let has_it = |known: &&config::Disk| {
-        targets.get(&known.name).is_some_and(|of| Places::of(of, devices).overlap(&own))
-    };
-    match there.iter().find(has_it) {
-        None => Ok(()),
-        Some(known) => Err(format!(
-            "target={:?} is that of disk {:?}, which is served until the next start",
-            disk.target(),
-            known.name
-        )),
+/// What new disks of one reload are held against and given, looked up once for all of them.
+struct Neighbours {
+    /// By disk.
+    exports: BTreeMap<String, Vec<config::Export>>,
+    /// The places of those that are served, by their numbers in `names`.
+    places: Index,
+    names: Vec<String>,
+}
+
+impl Neighbours {
+    fn of(
+        config: &Config,
+        there: &[config::Disk],
+        targets: &BTreeMap<String, Target>,
+    ) -> Neighbours {
+        let mut exports: BTreeMap<String, Vec<config::Export>> = BTreeMap::new();
+        for export in config.exports() {
+            exports.entry(export.disk.clone()).or_default().push(export);
+        }
+        let mut neighbours = Neighbours { exports, places: Index::default(), names: Vec::new() };
+        for disk in there {
+            if let Some(target) = targets.get(&disk.name) {
+                neighbours.add(disk, target);
+            }
+        }
+        neighbours
+    }
+
+    /// A disk is served from now on.
+    fn add(&mut self, disk: &config::Disk, target: &Target) {
+        let places = Places::of(target, Path::new(BLOCK_DEVICES));
+        self.places.add(self.names.len(), &places, disk.pool.is_some());
+        self.names.push(disk.name.clone());
+    }
+
+    fn exports_of(&mut self, disk: &str) -> Vec<config::Export> {
+        self.exports.remove(disk).unwrap_or_default()
+    }
+
+    /// Refuses a new disk whose bytes a served disk has: one that the configuration names no
+    /// longer, or with another target, which is served with the old one until the next start.
+    fn check(&self, disk: &config::Disk, target: &Target) -> Result<(), String> {
+        let own = Places::of(target, Path::new(BLOCK_DEVICES));
+        match self.places.find(&own, false) {
+            None => Ok(()),
+            Some(known) => Err(format!(
+                "target={:?} is that of disk {:?}, which is served until the next start",
+                disk.target(),
+                self.names[known]
+            )),
+        }
     }
 }
 
@@ -183,7 +220,8 @@ mod tests {
             "[[pool]]\nname = \"p\"\n[[disk]]\nname = \"a\"\ntarget = \"nbd://h:20001/y\"\n\
              [[disk]]\nname = \"b\"\npool = \"p\"\ntarget = \"nbd://h:20001/x\"\n",
         );
-        let check = |text: &str| check_served((&now.disk[1], &target(text)), &then.disk, &targets);
+        let neighbours = Neighbours::of(&now, &then.disk, &targets);
+        let check = |text: &str| neighbours.check(&now.disk[1], &target(text));
         let why = check("nbd://h:20001/x").expect_err("it is served");
         assert!(
             why.ends_with("is that of disk \"a\", which is served until the next start"),

@@ -4,6 +4,7 @@
 //! What the kernel and the names themselves tell is known. Not known is what only a server knows:
 //! two names of one host, two exports or units of one disk, a file by way of a network file system.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -83,14 +84,54 @@ impl Places {
             }
         }
     }
+}
 
-    /// Whether one of them is the other, or holds it.
-    pub(super) fn overlap(&self, other: &Places) -> bool {
-        let is_of = |one: &Identity, places: &Places| {
-            places.own.contains(one) || places.holders.contains(one)
+/// The places of many disks: which of them a further one is, or holds, or lies in, is found without
+/// a look at each.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    own: BTreeMap<String, First>,
+    holders: BTreeMap<String, First>,
+}
+
+/// The first disks with a device, by their numbers.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    any: usize,
+    in_pool: Option<usize>,
+}
+
+impl Index {
+    /// Adds those of disk `number`, which is in a pool or is not.
+    pub(super) fn add(&mut self, number: usize, places: &Places, in_pool: bool) {
+        let note = |all: &mut BTreeMap<String, First>, device: &Identity| {
+            let first = all.entry(key(device)).or_insert(First { any: number, in_pool: None });
+            first.any = first.any.min(number);
+            if in_pool {
+                first.in_pool = Some(first.in_pool.map_or(number, |known| known.min(number)));
+            }
         };
-        self.own.iter().any(|one| is_of(one, other)) || other.own.iter().any(|one| is_of(one, self))
+        places.own.iter().for_each(|device| note(&mut self.own, device));
+        places.holders.iter().for_each(|device| note(&mut self.holders, device));
     }
+
+    /// The disk of the lowest number that these places are, hold or lie in; of those in pools only,
+    /// if that is asked for.
+    pub(super) fn find(&self, places: &Places, in_pools_only: bool) -> Option<usize> {
+        let of = |all: &BTreeMap<String, First>, device: &Identity| {
+            let first = all.get(&key(device))?;
+            if in_pools_only { first.in_pool } else { Some(first.any) }
+        };
+        let own = places.own.iter();
+        let found = own.flat_map(|device| [of(&self.own, device), of(&self.holders, device)]);
+        let below = places.holders.iter().map(|device| of(&self.own, device));
+        found.chain(below).flatten().min()
+    }
+}
+
+/// Equal for equal devices, and for no others.
+fn key(device: &Identity) -> String {
+    format!("{device:?}")
 }
 
 /// Devices on devices that are looked at.
@@ -116,6 +157,46 @@ fn canonical(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_bio::Prng;
+
+    impl Places {
+        /// Whether one of them is the other, or holds it.
+        fn overlap(&self, other: &Places) -> bool {
+            let is_of = |one: &Identity, places: &Places| {
+                places.own.contains(one) || places.holders.contains(one)
+            };
+            self.own.iter().any(|one| is_of(one, other))
+                || other.own.iter().any(|one| is_of(one, self))
+        }
+    }
+
+    #[test]
+    fn an_index_finds_the_first_disk_that_a_look_at_each_finds() {
+        let seed = 11;
+        println!("seed {seed}");
+        let mut dice = Prng::new(seed);
+        for _ in 0..500 {
+            let mut devices = |most: u64| {
+                let count = dice.below(most);
+                (0..count).map(|_| Identity::Block(dice.below(40))).collect::<Vec<_>>()
+            };
+            let all: Vec<(Places, bool)> = (0..12)
+                .map(|number| (Places { own: devices(3), holders: devices(3) }, number % 3 == 0))
+                .collect();
+            let new = Places { own: devices(3), holders: devices(3) };
+            let mut index = Index::default();
+            // In any order.
+            for (number, (places, in_pool)) in all.iter().enumerate().rev() {
+                index.add(number, places, *in_pool);
+            }
+            for in_pools_only in [false, true] {
+                let expected = all.iter().position(|(places, in_pool)| {
+                    (*in_pool || !in_pools_only) && places.overlap(&new)
+                });
+                assert_eq!(index.find(&new, in_pools_only), expected, "{new:?} of {all:?}");
+            }
+        }
+    }
     use std::os::unix::fs::symlink;
 
     /// A folder like that of the kernel, with a disk, two partitions of it, a device over the
