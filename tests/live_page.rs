@@ -7,9 +7,11 @@ mod daemon;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use daemon::client::Client;
 use daemon::program::{Running, program};
@@ -83,6 +85,52 @@ fn events_come_to_a_bounded_number_of_watchers_and_a_further_one_is_told() {
     // Figures are served beside them, and the daemon ends with them.
     assert!(whole(ask(&place, "/metrics")).ends_with("# EOF\n"));
     drop(client);
+    daemon.stop();
+}
+
+#[test]
+fn watchers_that_read_nothing_cost_bounded_memory_and_no_other_one_an_event() {
+    let folder = Folder::new();
+    let disk = |number| format!("[[disk]]\nname = \"d{number}\"\ntarget = \"null:1GiB\"\n");
+    let file = folder.near("weir.toml");
+    fs::write(&file, (0..100).map(disk).collect::<String>()).expect("a file");
+    let socket = folder.near("m.sock");
+    let mut command = weir(&folder);
+    command.arg("serve").arg("-c").arg(&file);
+    command.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+    command.arg("--metrics").arg(format!("unix:{}", socket.display()));
+    let daemon = Daemon::spawn(command);
+    let watch = || {
+        let mut stream = UnixStream::connect(&socket).expect("a listener");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        stream.write_all(b"GET /events HTTP/1.0\r\n\r\n").expect("a request");
+        stream
+    };
+    let mut reader = BufReader::new(watch());
+    event(&mut reader);
+    let before = daemon.resident_kib();
+    let deaf: Vec<UnixStream> = (0..15).map(|_| watch()).collect();
+    let mut refused = String::new();
+    // All places are taken, until those who read nothing are cut off.
+    let begun = Instant::now();
+    loop {
+        let size = event(&mut reader).to_string().len();
+        assert!(size > 4096, "an event of {size} bytes would fit a socket for long");
+        let mut more = BufReader::new(watch());
+        refused.clear();
+        more.read_line(&mut refused).expect("an answer");
+        if refused.starts_with("HTTP/1.1 200 ") {
+            event(&mut more);
+            break;
+        }
+        assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+        assert!(begun.elapsed() < PATIENCE, "watchers that read nothing are still there");
+    }
+    let grown = daemon.resident_kib().saturating_sub(before);
+    println!("{grown} KiB more for 15 watchers that read nothing");
+    assert!(grown < 32 << 10, "{grown} KiB");
+    event(&mut reader);
+    drop(deaf);
     daemon.stop();
 }
 

@@ -194,6 +194,104 @@ fn a_thousand_disks_are_told_in_a_bounded_text() {
     daemon.stop();
 }
 
+/// A daemon at these addresses of metrics, each with its options, behind `sections`.
+fn start_at(folder: &Folder, sections: &str, addresses: &[String]) -> Daemon {
+    let file = folder.near("weir.toml");
+    fs::write(&file, sections).expect("a file");
+    let mut command = weir(folder);
+    command.arg("serve").arg("-c").arg(&file);
+    command.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+    addresses.iter().for_each(|address| _ = command.args(["--metrics", address]));
+    let out = folder.near("out");
+    command.stdout(fs::File::create(&out).expect("a file"));
+    Daemon::spawn(command)
+}
+
+#[test]
+fn who_is_not_in_the_list_of_an_address_is_turned_away_and_told_of() {
+    let folder = Folder::new();
+    let own = rustix::process::getuid().as_raw();
+    let [own_socket, other_socket] = ["own.sock", "other.sock"].map(|name| folder.near(name));
+    let addresses = [
+        format!("unix:{},allow=uid:{own}", own_socket.display()),
+        format!("unix:{},allow=uid:{}", other_socket.display(), own + 1),
+        String::from("127.0.0.1:0,allow=10.0.0.0/8"),
+    ];
+    let daemon = start_at(&folder, PLAIN, &addresses);
+    let request = b"GET /metrics HTTP/1.0\r\n\r\n";
+    let ask = |socket: &Path| received(UnixStream::connect(socket).expect("a listener"), request);
+    assert!(body(&ask(&own_socket)).ends_with("# EOF\n"));
+    let turned_away = |mut stream: Box<dyn ReadWrite>| {
+        // It may be cut off before the request is sent, or with it.
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert_eq!(answer, b"", "{}", String::from_utf8_lossy(&answer));
+    };
+    turned_away(Box::new(UnixStream::connect(&other_socket).expect("a listener")));
+    let said = fs::read_to_string(folder.near("out")).expect("its words");
+    let place = said.lines().find_map(|line| line.trim().strip_prefix("http://"));
+    let place = place.expect("an address").trim_end_matches("/metrics");
+    turned_away(Box::new(TcpStream::connect(place).expect("a listener")));
+    daemon.wait_for_many(2, |line| line.contains("turned away: not in the allow list"));
+    daemon.stop();
+}
+
+trait ReadWrite: Read + Write {}
+impl<T: Read + Write> ReadWrite for T {}
+
+#[test]
+fn a_peer_that_does_not_take_its_answer_is_cut_off_in_time_and_the_others_are_served() {
+    let folder = Folder::new();
+    // More than the buffers of a socket hold.
+    let disk = |number| format!("[[disk]]\nname = \"d{number}\"\ntarget = \"null:1GiB\"\n");
+    let (daemon, place) = start(&folder, &(0..600).map(disk).collect::<String>());
+    let before = threads(&daemon);
+    let deaf: Vec<UnixStream> = (0..4)
+        .map(|_| {
+            let mut deaf = UnixStream::connect(folder.near("m.sock")).expect("a listener");
+            deaf.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+            deaf
+        })
+        .collect();
+    assert!(body(&get(&place, "/metrics")).len() > 1 << 20);
+    let begun = Instant::now();
+    while threads(&daemon) > before {
+        assert!(begun.elapsed() < PATIENCE, "peers that read nothing are still there");
+        std::thread::sleep(daemon::program::A_MOMENT);
+    }
+    for mut stream in deaf {
+        let mut answer = Vec::new();
+        // What had left is there, and then the end.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.is_empty() && !answer.ends_with(b"# EOF\n"), "{} bytes", answer.len());
+    }
+    daemon.stop();
+}
+
+#[test]
+fn it_is_asked_by_the_names_that_the_configuration_has_and_by_no_others() {
+    let folder = Folder::new();
+    let text = format!("{PLAIN}[metrics]\nhosts = [\"weir.example\"]\n");
+    let (daemon, place) = start(&folder, &text);
+    let status = |host: &str| {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let stream = TcpStream::connect(&place).expect("a listener");
+        received(stream, request.as_bytes())[9..12].to_owned()
+    };
+    for host in ["weir.example", "weir.example:9095", "localhost", "127.0.0.1"] {
+        assert_eq!(status(host), "200", "{host}");
+    }
+    for host in ["other.example", "weir.example.other", "x.weir.example"] {
+        assert_eq!(status(host), "421", "{host}");
+    }
+    daemon.stop();
+    let text = format!("{PLAIN}[metrics]\nhosts = [\"http://weir.example\"]\n");
+    fs::write(folder.near("weir.toml"), text).expect("a file");
+    let parts = ["line 5", "hosts=\"http://weir.example\" is no host name"];
+    expect_refused(&folder, &["serve", "-c", "weir.toml"], &parts);
+}
+
 /// Pools, groups with a cap, paths, and an export whose name is awkward.
 const EVERYTHING: &str = r#"
 [[pool]]
@@ -234,7 +332,7 @@ disk = "both"
 
 /// A Prometheus that scrapes one address once a second.
 struct Prometheus {
-    _child: daemon::program::Running,
+    child: daemon::program::Running,
     place: String,
 }
 
@@ -246,15 +344,43 @@ impl Prometheus {
              scrape_configs: [{{job_name: weir, static_configs: [{{targets: ['{scraped}']}}]}}]\n"
         );
         fs::write(&file, configuration).expect("a file");
-        // The port is free a moment before; Prometheus cannot choose one.
-        let port = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let place = port.local_addr().expect("an address").to_string();
-        drop(port);
-        let mut command = program("prometheus");
-        command.arg(format!("--config.file={}", file.display()));
-        command.arg(format!("--storage.tsdb.path={}", folder.image("tsdb").display()));
-        command.arg(format!("--web.listen-address={place}"));
-        Prometheus { _child: daemon::program::Running::start(command), place }
+        // Prometheus cannot choose a port. One that is free now may be another program's when it
+        // begins to listen: it ends then, and has another one.
+        for _ in 0..20 {
+            let port = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let place = port.local_addr().expect("an address").to_string();
+            drop(port);
+            let mut command = program("prometheus");
+            command.arg(format!("--config.file={}", file.display()));
+            command.arg(format!("--storage.tsdb.path={}", folder.image("tsdb").display()));
+            command.arg(format!("--web.listen-address={place}"));
+            let child = daemon::program::Running::start(command);
+            let mut prometheus = Prometheus { child, place };
+            if prometheus.listens() {
+                return prometheus;
+            }
+        }
+        panic!("Prometheus ends with every port that it is given");
+    }
+
+    /// Whether it comes to answer at its port; else it has ended.
+    fn listens(&mut self) -> bool {
+        let begun = Instant::now();
+        while self.child.is_running() {
+            let ready = TcpStream::connect(&self.place).is_ok_and(|mut stream| {
+                let request = "GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+                let mut answer = String::new();
+                let told = stream.write_all(request.as_bytes());
+                told.and_then(|()| stream.read_to_string(&mut answer)).is_ok()
+                    && answer.starts_with("HTTP/1.1 200 ")
+            });
+            if ready {
+                return self.child.is_running();
+            }
+            assert!(begun.elapsed() < PATIENCE, "Prometheus does not become ready");
+            std::thread::sleep(daemon::program::A_MOMENT);
+        }
+        false
     }
 
     /// The results of a query; nothing while Prometheus does not listen yet.

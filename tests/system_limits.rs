@@ -6,12 +6,17 @@
 mod daemon;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use daemon::client::{Client, TRIM};
 use daemon::outside::{leave_out, mortal};
-use daemon::{Daemon, Folder, WEIR};
+use daemon::{Daemon, Folder, PATIENCE, WEIR};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use weir_control::ControlClient;
 
 const MIB: u64 = 1 << 20;
 /// The error of NBD for a full store.
@@ -166,4 +171,80 @@ fn a_bench_that_cannot_start_its_threads_says_which_and_ends() {
     let (code, said) = why.expect("a number of tasks that lets some threads start and not all");
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("thread 1 of ") || said.contains("thread 2 of "), "{said}");
+}
+
+#[test]
+fn a_client_for_whom_no_descriptor_is_left_waits_and_the_others_go_on() {
+    let folder = Folder::new();
+    let (metrics, control) = (folder.near("m.sock"), folder.near("control.sock"));
+    let mut command = daemon::weir(&folder);
+    command.args(["serve", "--disk", "sda=ram:8MiB", "--control"]).arg(&control);
+    command.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+    command.arg("--metrics").arg(format!("unix:{}", metrics.display()));
+    let daemon = Daemon::spawn(command);
+    let mut there = Client::connect(&folder.socket(), "sda");
+    let mut tree = ControlClient::connect(&control).expect("a daemon");
+    assert_eq!(
+        tree.read("weir/pid").expect("a file").trim(),
+        daemon.pid().as_raw_nonzero().to_string()
+    );
+    // No descriptor beyond those there are: the limit is the lowest number that none has.
+    let numbers = fs::read_dir(format!("/proc/{}/fd", daemon.pid().as_raw_nonzero()));
+    let numbers: Vec<u64> = numbers
+        .expect("a running daemon")
+        .filter_map(|entry| entry.expect("an entry").file_name().to_str()?.parse().ok())
+        .collect();
+    let lowest = (0..).find(|number| !numbers.contains(number)).expect("a number");
+    println!("{} descriptors, none with {lowest}", numbers.len());
+    limit_descriptors(daemon.pid(), lowest);
+    let sockets = [&folder.socket(), &metrics, &control];
+    let [mut greeted, mut told, _asked] = sockets.map(|socket| connect(socket));
+    // A number may become free that was in use a moment ago: more of each than there can be such.
+    let _more: Vec<UnixStream> = (0..9).map(|number| connect(sockets[number % 3])).collect();
+    told.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+    for (kind, words) in [
+        ("nbd", "accepting connections fails"),
+        ("metrics", "metrics: a peer cannot be "),
+        ("control", "control socket: a client cannot be accepted"),
+    ] {
+        let said = daemon.wait_for(|line| line.contains(words));
+        assert!(said.contains("told once"), "{kind}: {said}");
+    }
+    // Those that are there are served, long enough for the others to be asked for again.
+    let begun = Instant::now();
+    while begun.elapsed() < AGAIN {
+        assert_eq!(there.write(0, 0, &[7; 4096]).expect("an answer"), 0);
+        assert_eq!(there.read(0, 4096).expect("an answer"), Ok(vec![7; 4096]));
+        tree.read("weir/version").expect("a file");
+    }
+    let said = daemon.said();
+    assert_eq!(said.matches("told once").count(), 3, "{said}");
+    limit_descriptors(daemon.pid(), 1024);
+    // They have waited, and come in.
+    let mut word = [0; 8];
+    greeted.read_exact(&mut word).expect("a greeting");
+    assert_eq!(&word, b"NBDMAGIC");
+    let mut text = String::new();
+    told.read_to_string(&mut text).expect("an answer");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let mut late = Client::connect(&folder.socket(), "sda");
+    assert_eq!(late.read(0, 4096).expect("an answer"), Ok(vec![7; 4096]));
+    drop((there, late, tree));
+    daemon.stop();
+}
+
+/// Longer than the pause after which accepting is tried again.
+const AGAIN: Duration = Duration::from_millis(2500);
+
+/// Descriptors below this number only; what is open stays.
+fn limit_descriptors(pid: Pid, below: u64) {
+    // The kernel takes no limit beyond its own bound.
+    let limit = Rlimit { current: Some(below), maximum: Some(1024) };
+    prlimit(Some(pid), Resource::Nofile, limit).expect("a limit of a child");
+}
+
+fn connect(socket: &Path) -> UnixStream {
+    let stream = UnixStream::connect(socket).expect("a listener");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream
 }
