@@ -38,13 +38,20 @@ uninstall:
 deb:
 	contrib/deb/build.sh
 
+# What cargo keeps for the next build of the same sources is more than half of target/, and saves
+# nothing in a build of everything.
+CARGO_INCREMENTAL ?= 0
+test: export CARGO_INCREMENTAL := $(CARGO_INCREMENTAL)
+
 test: toolchain checkers
+	@tests/before.sh
 	tests/packages.sh
 	cargo xtask ci smoke
 	cargo xtask ci test
 	cargo xtask ci loom
 	cargo xtask ci sanitize
 	cargo xtask ci bench
+	@tests/before.sh --ended
 
 toolchain:
 	@command -v cargo >/dev/null || { \

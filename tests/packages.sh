@@ -42,6 +42,12 @@ missing_packages() {
     done
 }
 
+# Only names them, a line each.
+if [ "${1:-}" = --missing ]; then
+    missing_packages
+    exit 0
+fi
+
 mapfile -t missing < <(missing_packages)
 if [ "${#missing[@]}" -eq 0 ]; then
     echo "packages: all ${#packages[@]} are installed"
