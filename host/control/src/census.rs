@@ -2,11 +2,15 @@
 //!
 //! Everything is summed when it is asked for, on the thread that asks.
 
-use weir_bio::SECTOR;
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use weir_bio::{Class, GroupId, SECTOR};
 use weir_queue::{ClientTimes, GroupEntry, PathSeen, QueueMode, QueueUse, Stats};
 
 use crate::clients::{Client, Memory};
 use crate::tree::Tree;
+use crate::tree::clients::{histogram, name_of};
 use crate::tree::entry::Entry;
 
 /// A daemon at one time.
@@ -80,17 +84,66 @@ impl Tree {
             disks.extend(here);
         }
         let groups = self.groups.get().map(|groups| groups.all()).unwrap_or_default();
-        let (mut clients, mut fronts) = (Vec::new(), Vec::new());
+        let fronts = self.fronts();
+        let memory = fronts.iter().filter_map(|front| Some((front.kind(), front.memory()?)));
+        let fronts = memory.collect();
+        let clients = self.clients_seen(&groups);
+        Census { disks, groups, clients, fronts }
+    }
+
+    /// Every client of every front, in groups that are among `groups`.
+    fn clients_seen(&self, groups: &[GroupEntry]) -> Vec<ClientSeen> {
+        let paths: HashMap<GroupId, &str> =
+            groups.iter().map(|group| (group.id, group.path.as_str())).collect();
+        let mut clients = Vec::new();
         for front in self.fronts() {
-            fronts.extend(front.memory().map(|memory| (front.kind(), memory)));
             for client in front.clients() {
                 let Some(times) = front.times(client.number) else { continue };
-                let group = groups.iter().find(|group| group.id == client.group);
-                let group = group.map_or_else(String::new, |group| group.path.clone());
+                let group = paths.get(&client.group).copied().unwrap_or_default();
+                let group = String::from(group);
                 clients.push(ClientSeen { front: front.kind(), client, group, times });
             }
         }
-        Census { disks, groups, clients, fronts }
+        clients
+    }
+
+    /// All clients as one JSON document, with the texts of their files: what `weir top` looks at,
+    /// in one request.
+    pub(crate) fn clients_document(&self) -> Value {
+        let groups = self.groups.get().map(|groups| groups.all()).unwrap_or_default();
+        let client = |ClientSeen { front, client, group, times }: &ClientSeen| {
+            json!({
+                "front": front,
+                "export": client.export,
+                "number": client.number,
+                "disk": client.disk,
+                "address": client.peer,
+                "group": group,
+                "class": class_of(client),
+                "hard_queue": client.hard_queue,
+                "in_flight": client.in_flight,
+                "ios": client.ios,
+                "bytes": client.bytes,
+                "latency": histogram(&times.total),
+                "cap_wait": histogram(&times.held),
+                "queue_ns": times.queue_ns,
+                "device_ns": times.device_ns,
+            })
+        };
+        let clients = self.clients_seen(&groups);
+        let weight = |group: &GroupEntry| (group.path.clone(), Value::from(group.weight));
+        json!({
+            "clients": clients.iter().map(client).collect::<Vec<_>>(),
+            "weights": groups.iter().map(weight).collect::<serde_json::Map<_, _>>(),
+        })
+    }
+}
+
+/// Its own class and level; `none` without.
+fn class_of(client: &Client) -> String {
+    match client.ioprio.class() {
+        Class::None => String::from("none"),
+        class => format!("{} {}", name_of(class), client.ioprio.level()),
     }
 }
 

@@ -6,7 +6,7 @@
 //! `iosched/` is there exactly as long as a scheduler is attached.
 
 mod block;
-mod clients;
+pub(crate) mod clients;
 mod daemon;
 pub(crate) mod entry;
 mod folder;

@@ -25,9 +25,29 @@ pub(super) fn between(before: &Census, after: &Census, seconds: f64) -> Value {
     let known: HashMap<(&str, u64), &ClientSeen> =
         before.clients.iter().map(|seen| ((seen.front, seen.client.number), seen)).collect();
     let of = |seen: &ClientSeen| known.get(&(seen.front, seen.client.number)).copied();
-    let shares = Shares::of(after, of);
-    let mut clients: Vec<Value> =
-        after.clients.iter().map(|now| client(of(now), now, seconds, &shares)).collect();
+    let pools: HashMap<&str, &str> = after
+        .disks
+        .iter()
+        .filter_map(|disk| Some((disk.name.as_str(), disk.pool.as_deref()?)))
+        .collect();
+    // Weights act among the clients of one queue: a disk's, or that of its pool.
+    let queue = |seen: &ClientSeen| {
+        let disk = seen.client.disk.as_str();
+        String::from(pools.get(disk).copied().unwrap_or(disk))
+    };
+    let mut by_queue: BTreeMap<String, Vec<&ClientSeen>> = BTreeMap::new();
+    for seen in &after.clients {
+        by_queue.entry(queue(seen)).or_default().push(seen);
+    }
+    let shares: BTreeMap<String, Shares<'_>> = by_queue
+        .into_iter()
+        .map(|(queue, clients)| (queue, Shares::of(after, &clients, of)))
+        .collect();
+    let mut clients: Vec<Value> = after
+        .clients
+        .iter()
+        .map(|now| client(of(now), now, seconds, &shares[&queue(now)]))
+        .collect();
     clients.sort_by(|a, b| number(b, "iops").total_cmp(&number(a, "iops")));
     let (all_disks, all_clients) = (disks.len(), clients.len());
     disks.truncate(DISKS);
@@ -113,7 +133,8 @@ fn client(
     })
 }
 
-/// Parts of groups among their siblings with clients: of the bytes moved, and of the weights.
+/// Parts of groups among their siblings with clients of the same queue: of the bytes moved, and of
+/// the weights.
 struct Shares<'a> {
     moved: BTreeMap<&'a str, u64>,
     weights: BTreeMap<&'a str, u64>,
@@ -132,10 +153,11 @@ fn parent(path: &str) -> &str {
 impl<'a> Shares<'a> {
     fn of<'b>(
         after: &'a Census,
+        clients: &[&'a ClientSeen],
         before: impl Fn(&ClientSeen) -> Option<&'b ClientSeen>,
     ) -> Shares<'a> {
         let mut moved = BTreeMap::new();
-        for seen in &after.clients {
+        for seen in clients {
             let then = before(seen).map_or(0, |of| of.client.bytes);
             for path in lineage(&seen.group) {
                 *moved.entry(path).or_insert(0) += seen.client.bytes.saturating_sub(then);
@@ -167,7 +189,7 @@ mod tests {
     use super::*;
     use weir_bio::{GroupId, IoPrio};
     use weir_control::Client;
-    use weir_queue::{ClientTimes, Stats};
+    use weir_queue::{ClientTimes, Groups, Stats};
 
     fn disk_named(name: &str, reads: u64, ns: u64) -> DiskSeen {
         let mut stats = Stats::default();
@@ -228,6 +250,42 @@ mod tests {
         assert_eq!(scene["clients"][1]["iops"], 0.5, "{scene}");
         let text = scene.to_string();
         assert!(!text.contains('\n'), "an event is one line: {text}");
+    }
+
+    #[test]
+    fn a_share_is_that_of_all_disks_of_a_pool_and_of_no_other_disk() {
+        let groups = Groups::default();
+        for (path, weight) in [("light", 100), ("heavy", 300), ("far", 600)] {
+            let id = groups.create(path).expect("a group");
+            groups.set_weight(id, weight).expect("a weight");
+        }
+        let client = |number, disk: &str, group: &str, bytes| {
+            let mut seen = client_numbered(number, bytes);
+            (seen.client.disk, seen.group) = (String::from(disk), String::from(group));
+            seen
+        };
+        let pooled = |name| DiskSeen { pool: Some(String::from("p")), ..disk_named(name, 0, 0) };
+        let after = Census {
+            disks: vec![disk_named("p", 0, 0), pooled("vm1"), pooled("vm2"), disk_named("x", 0, 0)],
+            groups: groups.all(),
+            // In the order of their I/Os, as the event has them.
+            clients: vec![
+                client(0, "x", "far", 96 << 20),
+                client(1, "x", "light", 4 << 20),
+                client(2, "vm2", "heavy", 3 << 20),
+                client(3, "vm1", "light", 1 << 20),
+            ],
+            ..Census::default()
+        };
+        let scene = between(&Census::default(), &after, 1.0);
+        let shown = |place: usize| {
+            let client = &scene["clients"][place];
+            [number(client, "share_pct"), number(client, "weight_pct")].map(f64::round)
+        };
+        assert_eq!(
+            [0, 1, 2, 3].map(shown),
+            [[96.0, 86.0], [4.0, 14.0], [75.0, 75.0], [25.0, 25.0]]
+        );
     }
 
     #[test]

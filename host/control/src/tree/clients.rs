@@ -155,12 +155,14 @@ impl Connection {
     }
 }
 
-fn histogram(times: &Latencies) -> String {
+/// The sum of a histogram, and each bucket's highest value with its count.
+pub(crate) fn histogram(times: &Latencies) -> String {
     let buckets = times.buckets().map(|(top, count)| format!(" {top}:{count}"));
     format!("sum={}{}", times.sum_ns(), buckets.collect::<String>())
 }
 
-fn name_of(class: Class) -> &'static str {
+/// The name of a class in the files.
+pub(crate) fn name_of(class: Class) -> &'static str {
     let known = CLASSES.iter().find(|(_, known)| *known == class);
     known.map_or("none", |(name, _)| *name)
 }

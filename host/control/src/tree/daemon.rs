@@ -8,6 +8,13 @@ type Attribute = entry::Attribute<Tree>;
 /// Every file of `weir`.
 pub const ATTRIBUTES: &[Attribute] = &[
     Attribute::tells(
+        "clients",
+        "",
+        "none",
+        "A document of all clients with the values of their files, and the weights of all groups.",
+        |tree| tree.clients_document().to_string(),
+    ),
+    Attribute::tells(
         "listeners",
         "",
         "the configuration's",

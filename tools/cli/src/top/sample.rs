@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
-use weir_control::tree::FIXED;
+use serde_json::Value;
 use weir_control::{ClientError, ControlClient, Errno, Node};
 use weir_queue::{ClientTimes, Latencies, quantile_with_held};
 use weir_trace::iostat::{Change, EXTENDED};
@@ -16,9 +16,12 @@ pub(super) struct Sample {
     reading: Reading,
     disks: Vec<DiskState>,
     clients: Vec<ClientState>,
-    /// Weights of the groups that clients are in, and of those above them, by path.
-    weights: BTreeMap<String, u64>,
+    /// Of all groups.
+    weights: Weights,
 }
+
+/// Weights of groups, by path.
+type Weights = BTreeMap<String, u64>;
 
 /// How a disk is set up.
 #[derive(Clone, Debug, Default)]
@@ -77,24 +80,7 @@ impl Sample {
                 None => disks.extend(there(partition(client, name, disks.last()))?.flatten()),
             }
         }
-        let mut clients = Vec::new();
-        let root = directories(client, "")?.into_iter();
-        for front in root.filter(|name| !FIXED.contains(&name.as_str())) {
-            for export in there(directories(client, &front))?.unwrap_or_default() {
-                let numbers = there(directories(client, &format!("{front}/{export}")))?;
-                for number in numbers.unwrap_or_default() {
-                    clients.extend(there(connection(client, (&front, &export), number))?);
-                }
-            }
-        }
-        let mut weights = BTreeMap::new();
-        for path in clients.iter().flat_map(|client: &ClientState| lineage(&client.group)) {
-            if !weights.contains_key(path) {
-                let read = there(line(client, &format!("cgroup/{path}/io.bfq.weight")))?;
-                let weight = read.and_then(|text| text.split(' ').next_back()?.parse().ok());
-                weights.extend(weight.map(|weight| (String::from(path), weight)));
-            }
-        }
+        let (clients, weights) = clients(client)?;
         Ok(Sample { reading, disks, clients, weights })
     }
 
@@ -176,41 +162,45 @@ fn histogram(text: &str) -> Latencies {
     Latencies::of_buckets(words.filter_map(bucket), sum.unwrap_or(0))
 }
 
-fn connection(
-    client: &mut ControlClient,
-    (front, export): (&str, &str),
-    number: String,
-) -> Result<ClientState, ClientError> {
-    let mut file = |name: &str| line(client, &format!("{front}/{export}/{number}/{name}"));
-    let class = file("class")?;
-    let class = if class == "none" { class } else { format!("{class} {}", file("level")?) };
-    let group = file("group")?;
-    let held = file("held_ns")?;
-    let of = |name: &str| {
-        let mut words = held.split(' ').filter_map(|word| word.split_once('='));
-        words.find(|(known, _)| *known == name).and_then(|(_, ns)| ns.parse().ok()).unwrap_or(0)
-    };
+/// All clients, and the weights of groups by path, in one request.
+fn clients(client: &mut ControlClient) -> Result<(Vec<ClientState>, Weights), Failure> {
+    let told = client.read("weir/clients").map_err(|error| {
+        let old = "a daemon of an older version tells of its clients elsewhere";
+        Failure::Bad(format!("{error}: {old}"))
+    })?;
+    let told: Value = serde_json::from_str(&told)
+        .map_err(|error| Failure::Bad(format!("weir/clients of the daemon: {error}")))?;
+    let weight = |(path, weight): (&String, &Value)| Some((path.clone(), weight.as_u64()?));
+    let weights = told["weights"].as_object().into_iter().flatten().filter_map(weight).collect();
+    let clients = told["clients"].as_array().into_iter().flatten().map(connection).collect();
+    Ok((clients, weights))
+}
+
+fn connection(told: &Value) -> ClientState {
+    let text = |name: &str| told[name].as_str().map(String::from).unwrap_or_default();
+    let number = |name: &str| told[name].as_u64().unwrap_or(0);
     let times = ClientTimes {
-        total: histogram(&file("latency")?),
-        held: histogram(&file("cap_wait")?),
-        queue_ns: of("queue"),
-        device_ns: of("device"),
+        total: histogram(&text("latency")),
+        held: histogram(&text("cap_wait")),
+        queue_ns: number("queue_ns"),
+        device_ns: number("device_ns"),
         errors: 0,
     };
-    Ok(ClientState {
+    let group = text("group");
+    ClientState {
         times,
-        front: String::from(front),
-        export: String::from(export),
-        disk: file("disk")?,
-        address: file("address")?,
+        front: text("front"),
+        export: text("export"),
+        number: number("number").to_string(),
+        disk: text("disk"),
+        address: text("address"),
         group: if group.is_empty() { String::from("/") } else { group },
-        class,
-        hard_queue: file("hard_queue")?,
-        in_flight: file("inflight")?,
-        ios: file("ios")?.parse().unwrap_or(0),
-        bytes: file("bytes")?.parse().unwrap_or(0),
-        number,
-    })
+        class: text("class"),
+        hard_queue: told["hard_queue"].as_u64().map_or("all".into(), |queue| queue.to_string()),
+        in_flight: number("in_flight").to_string(),
+        ios: number("ios"),
+        bytes: number("bytes"),
+    }
 }
 
 /// The difference of two samples.
@@ -264,7 +254,8 @@ pub(super) struct ClientLine {
     pub(super) p99_ms: Option<f64>,
     /// Per cent of its I/Os' time that a cap, the queue and the device held them.
     pub(super) held_pct: Option<[f64; 3]>,
-    /// Per cent of the bytes of its group and that group's siblings; the root has none.
+    /// Per cent of the bytes that its group and that group's siblings moved on its disk, or on all
+    /// disks of its pool; the root has none.
     pub(super) share_pct: Option<f64>,
     /// Per cent of their weights.
     pub(super) weight_pct: Option<f64>,
@@ -308,8 +299,7 @@ impl Scene {
             let before = known.get(&state.path()).map_or(0, |before| before.bytes);
             state.bytes.saturating_sub(before)
         };
-        let groups = after.clients.iter().map(|state| (&*state.group, moved(state)));
-        let shares = Shares::of(&after.weights, groups);
+        let shares = SharesByQueue::of(after, moved);
         let client = |state: &ClientState| {
             let name = state.path();
             // A client that came in between began at 0.
@@ -328,8 +318,8 @@ impl Scene {
                 p50_ms: times.quantile_ms(500),
                 p99_ms: times.quantile_ms(990),
                 held_pct: times.held_pct(),
-                share_pct: shares.moved_pct(&state.group),
-                weight_pct: shares.weight_pct(&state.group),
+                share_pct: shares.of_client(state).moved_pct(&state.group),
+                weight_pct: shares.of_client(state).weight_pct(&state.group),
                 ios: rate(state.ios, before.ios),
                 kilobytes: rate(state.bytes, before.bytes) / 1024.0,
             }
@@ -372,24 +362,57 @@ impl TimesBetween {
     }
 }
 
-/// What groups have moved in an interval, and what they weigh.
-struct Shares<'a> {
-    weights: &'a BTreeMap<String, u64>,
+/// Parts of groups on each queue: a disk's, or that of its pool. Weights act among the clients of
+/// one.
+struct SharesByQueue<'a> {
+    /// The pool of each disk that is in one.
+    pools: HashMap<&'a str, &'a str>,
+    shares: BTreeMap<String, Shares>,
+}
+
+impl<'a> SharesByQueue<'a> {
+    fn of(after: &'a Sample, moved: impl Fn(&ClientState) -> u64) -> SharesByQueue<'a> {
+        let pool = |disk: &'a DiskState| Some((&*disk.name, disk.pool.as_deref()?));
+        let pools = after.disks.iter().filter_map(pool).collect();
+        let mut all = SharesByQueue { pools, shares: BTreeMap::new() };
+        let mut by_queue: BTreeMap<String, Vec<(&str, u64)>> = BTreeMap::new();
+        for state in &after.clients {
+            by_queue.entry(all.queue(state)).or_default().push((&state.group, moved(state)));
+        }
+        let shares = |(queue, groups): (String, Vec<(&str, u64)>)| {
+            (queue, Shares::of(&after.weights, groups.into_iter()))
+        };
+        all.shares = by_queue.into_iter().map(shares).collect();
+        all
+    }
+
+    fn queue(&self, state: &ClientState) -> String {
+        let disk = state.disk.as_str();
+        String::from(self.pools.get(disk).copied().unwrap_or(disk))
+    }
+
+    fn of_client(&self, state: &ClientState) -> &Shares {
+        &self.shares[&self.queue(state)]
+    }
+}
+
+/// What the groups with clients of one queue have moved in an interval, and what they weigh.
+struct Shares {
+    weights: Weights,
     /// With the groups below.
     moved: BTreeMap<String, u64>,
 }
 
-impl<'a> Shares<'a> {
-    fn of<'b>(
-        weights: &'a BTreeMap<String, u64>,
-        groups: impl Iterator<Item = (&'b str, u64)>,
-    ) -> Shares<'a> {
+impl Shares {
+    fn of<'b>(weights: &Weights, groups: impl Iterator<Item = (&'b str, u64)>) -> Shares {
         let mut moved = BTreeMap::new();
         for (group, bytes) in groups {
             for path in lineage(group) {
                 *moved.entry(String::from(path)).or_insert(0) += bytes;
             }
         }
+        let mut weights = weights.clone();
+        weights.retain(|path, _| moved.contains_key(path));
         Shares { weights, moved }
     }
 
@@ -409,7 +432,7 @@ impl<'a> Shares<'a> {
     }
 
     fn weight_pct(&self, group: &str) -> Option<f64> {
-        Shares::part(self.weights, group)
+        Shares::part(&self.weights, group)
     }
 }
 
@@ -427,6 +450,48 @@ mod tests {
         assert_eq!((shares.moved_pct("t/a"), shares.weight_pct("t/a")), (Some(75.0), Some(75.0)));
         assert_eq!((shares.moved_pct("u"), shares.weight_pct("u")), (Some(20.0), Some(50.0)));
         assert_eq!((shares.moved_pct("/"), shares.weight_pct("/")), (None, None));
+    }
+
+    #[test]
+    fn a_share_is_that_of_all_disks_of_a_pool_and_of_no_other_disk() {
+        let disk = |name: &str, pool: Option<&str>| DiskState {
+            name: String::from(name),
+            pool: pool.map(String::from),
+            ..DiskState::default()
+        };
+        let client = |export: &str, disk: &str, group: &str, bytes| ClientState {
+            front: String::from("nbd"),
+            export: String::from(export),
+            number: String::from("0"),
+            disk: String::from(disk),
+            group: String::from(group),
+            bytes,
+            ..ClientState::default()
+        };
+        let disks = || {
+            vec![disk("p", None), disk("vm1", Some("p")), disk("vm2", Some("p")), disk("x", None)]
+        };
+        let weights = [("light", 100), ("heavy", 300), ("far", 600)];
+        let weights: Weights = weights.map(|(path, of)| (String::from(path), of)).into();
+        let began = Instant::now();
+        let sample = |seconds, clients| {
+            let at = began + Duration::from_secs(seconds);
+            let reading = Reading { disks: Vec::new(), at };
+            Sample { reading, disks: disks(), clients, weights: weights.clone() }
+        };
+        let after = vec![
+            client("a", "vm1", "light", 10_000),
+            client("b", "vm2", "heavy", 30_000),
+            client("c", "x", "far", 960_000),
+            client("d", "x", "light", 40_000),
+        ];
+        let scene = Scene::between(&sample(0, Vec::new()), &sample(1, after));
+        let shown = |place: usize| {
+            let client = &scene.clients[place];
+            (client.share_pct.map(f64::round), client.weight_pct.map(f64::round))
+        };
+        assert_eq!((shown(0), shown(1)), ((Some(25.0), Some(25.0)), (Some(75.0), Some(75.0))));
+        assert_eq!((shown(2), shown(3)), ((Some(96.0), Some(86.0)), (Some(4.0), Some(14.0))));
     }
 
     #[test]
