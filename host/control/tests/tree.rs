@@ -150,8 +150,10 @@ fn hard_queues_are_there_on_the_multi_queue_path_alone() {
     assert_eq!(names(&multi, "block/sda/mq"), ["0", "1"]);
     assert_eq!(
         names(&multi, "block/sda/mq/1"),
-        ["cpu1", "cpu_list", "nr_reserved_tags", "nr_tags"]
+        ["completed", "cpu1", "cpu_list", "dispatched", "nr_reserved_tags", "nr_tags"]
     );
+    assert_eq!(read(&multi, "block/sda/mq/1/dispatched"), "0 0");
+    assert_eq!(errno(&multi, "block/sda/mq/1/completed", "0"), Errno::Access);
     assert_eq!(read(&multi, "block/sda/mq/1/cpu_list"), "1");
     assert_eq!(read(&multi, "block/sda/mq/0/nr_tags"), "128");
     assert_eq!(read(&multi, "block/sda/weir/queues"), "2");

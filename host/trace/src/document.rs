@@ -7,6 +7,7 @@
 mod command;
 mod latency;
 mod sim;
+mod used;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ use serde_json::{Map, Value};
 pub use command::{CommandRun, DeviceUse, Figure};
 pub use latency::{LatencyNs, Unfinished};
 pub use sim::{SimChecked, SimDocument, SimKind, SimRaw, SimRow, SimTimes};
+pub use used::{Core, Cpu, HardQueue, StageUse};
 
 /// A saved result of any kind; its field `kind` says which.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -122,6 +124,9 @@ pub struct Bench {
     /// The time of each CPU of the machine in the measured time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<Core>,
+    /// The requests of each hard queue of each disk in the measured time; none in older documents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hard_queues: Vec<HardQueue>,
     /// The command, where one was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_run: Option<CommandRun>,
@@ -164,57 +169,6 @@ pub struct Figures {
     pub device_ns: LatencyNs,
     /// What had not ended when the time was up; nothing in older documents.
     pub unfinished: Unfinished,
-}
-
-/// CPU time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Cpu {
-    /// In user mode, seconds.
-    pub user_s: f64,
-    /// In the kernel, seconds.
-    pub sys_s: f64,
-    /// Both for each I/O, nanoseconds; none where nothing was measured.
-    pub ns_per_io: Option<f64>,
-    /// What all CPUs of the machine did meanwhile for all of it, kernel workers, interrupts and
-    /// other processes too, seconds; none where the kernel did not tick.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub machine_s: Option<f64>,
-    /// That for each I/O of a kernel's device; of a command for each unit of a rate that it
-    /// printed, MiB where that is of bytes, else for each run; nanoseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub machine_ns: Option<f64>,
-}
-
-/// How long a stage of a run was measured, and what the CPUs did meanwhile.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct StageUse {
-    /// Its name.
-    pub name: String,
-    /// Measured time, seconds.
-    pub duration_s: f64,
-    /// CPU time of the process.
-    pub cpu: Cpu,
-    /// Time of all CPUs of the machine in the kernel, per cent; none where it did not tick.
-    pub sys_pct: Option<f64>,
-}
-
-/// How one CPU of the machine spent the measured time, for all processes; the fields add up to the
-/// measured time, seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Core {
-    /// Its number.
-    pub cpu: u32,
-    /// In user mode.
-    pub user_s: f64,
-    /// In the kernel, interrupts included.
-    pub sys_s: f64,
-    /// With nothing to do, or waiting for I/O.
-    pub idle_s: f64,
-    /// Taken away by the hypervisor.
-    pub steal_s: f64,
 }
 
 /// Null is what was not measured.

@@ -7,6 +7,7 @@ mod cores;
 mod iostat;
 mod jobs;
 mod merged;
+mod queues;
 mod rounds;
 mod sim;
 mod sweep;

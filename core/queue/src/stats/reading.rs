@@ -27,6 +27,12 @@ pub struct QueueUse {
 }
 
 impl QueueUse {
+    /// Handed to the driver: ended, or with it.
+    #[must_use]
+    pub fn dispatched(&self) -> [u64; 2] {
+        [0, 1].map(|direction: usize| self.ended[direction] + self.in_driver[direction])
+    }
+
     pub(crate) fn of(gauges: &LaneGauges) -> QueueUse {
         let in_driver = gauges.in_driver();
         QueueUse { ended: [0, 1].map(|direction: usize| gauges.ended[direction].read()), in_driver }

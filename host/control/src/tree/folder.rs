@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_queue::{DeviceAttribute, QueueMode};
+use weir_queue::{DeviceAttribute, QueueMode, QueueUse};
 use weir_sched::Tunable;
 
 use super::block::{self, diskstats};
@@ -59,6 +59,8 @@ pub(crate) enum File {
     Tunable(Arc<Entry>, &'static Tunable),
     /// A file of `mq/<n>`: what it says.
     Told(String),
+    /// A file of `mq/<n>` that counts requests.
+    Requests(Arc<Entry>, u16, Requests),
     Flag(bool),
     Diskstats,
     Daemon(&'static Attribute<Tree>),
@@ -66,6 +68,9 @@ pub(crate) enum File {
     Front(Memory, &'static Attribute<Memory>),
     Client(Arc<Connection>, &'static Attribute<Connection>),
 }
+
+/// The requests that a file of `mq/<n>` counts, reads and then all that goes towards the device.
+pub(crate) type Requests = fn(&QueueUse) -> [u64; 2];
 
 /// The child of a name.
 pub(crate) enum Child {
@@ -317,9 +322,14 @@ fn hard_queue(entry: &Arc<Entry>, index: u16) -> Children {
     let slots = entry.slots_of(index);
     let told = |name: &str, text: String| file(name, File::Told(text));
     let listed: Vec<String> = slots.iter().map(usize::to_string).collect();
-    let mut children: Children =
-        slots.iter().map(|slot| (format!("cpu{slot}"), Child::Folder(Folder::Empty))).collect();
+    let counts = |name: &str, requests: Requests| {
+        file(name, File::Requests(Arc::clone(entry), index, requests))
+    };
+    let mut children = vec![counts("completed", |queue| queue.ended)];
+    let slot = |slot: &usize| (format!("cpu{slot}"), Child::Folder(Folder::Empty));
+    children.extend(slots.iter().map(slot));
     children.push(told("cpu_list", listed.join(", ")));
+    children.push(counts("dispatched", QueueUse::dispatched));
     children.push(told("nr_reserved_tags", reserved.to_string()));
     children.push(told("nr_tags", depth.to_string()));
     children
@@ -334,7 +344,11 @@ impl File {
             File::Group(_, attribute) => attribute.store.is_some(),
             File::Client(_, attribute) => attribute.store.is_some(),
             File::Front(_, attribute) => attribute.store.is_some(),
-            File::Told(_) | File::Flag(_) | File::Diskstats | File::Daemon(_) => false,
+            File::Told(_)
+            | File::Requests(..)
+            | File::Flag(_)
+            | File::Diskstats
+            | File::Daemon(_) => false,
         }
     }
 
@@ -347,6 +361,13 @@ impl File {
             },
             File::Tunable(entry, row) => entry.disk.tunable(row.name)?,
             File::Told(text) => text.clone(),
+            File::Requests(entry, index, requests) => {
+                // A queue that is gone meanwhile has none.
+                let uses = entry.disk.queue_uses();
+                let of = uses.get(usize::from(*index)).copied().unwrap_or_default();
+                let [reads, writes] = requests(&of);
+                format!("{reads} {writes}")
+            }
             File::Flag(flag) => String::from(if *flag { "Y" } else { "N" }),
             File::Diskstats => return Ok(diskstats(&tree.with_partitions())),
             File::Daemon(attribute) => (attribute.show)(tree),
@@ -385,6 +406,7 @@ impl File {
             File::Attribute(..)
             | File::Device(..)
             | File::Told(_)
+            | File::Requests(..)
             | File::Flag(_)
             | File::Diskstats
             | File::Daemon(_)

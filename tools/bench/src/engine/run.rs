@@ -15,12 +15,13 @@ use weir_live::EventWake;
 use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
 use weir_load::oltp::{Instance, Profile};
 use weir_load::{Access, Flows, Ground, Job, Range, Sizes, Stream};
+use weir_queue::QueueUse;
 
 use crate::cpu::{CpuTime, PerCpu};
 use crate::engine::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
 use crate::engine::commits;
 use crate::engine::tally::Tally;
-use crate::engine::used::Used;
+use crate::engine::used::{Ticks, Used};
 use crate::engine::worker::{self, End, Left, News, Shared, Window};
 use crate::engine::written;
 
@@ -166,6 +167,8 @@ pub struct Measured {
     pub per_cpu: PerCpu,
     /// Statistics of each device over the measured time: at its start, and at its end.
     pub stats: Vec<(Stats, Stats)>,
+    /// The same of the hard queues of each device, which has a name.
+    pub queues: Vec<(String, [Vec<QueueUse>; 2])>,
     /// Why the run ended early, if it did.
     pub failure: Option<String>,
 }
@@ -395,6 +398,7 @@ struct Watched {
     cpu: (Duration, CpuTime),
     per_cpu: PerCpu,
     stats: Vec<(Stats, Stats)>,
+    queues: Vec<(String, [Vec<QueueUse>; 2])>,
     failure: Option<String>,
 }
 
@@ -402,18 +406,6 @@ struct Watched {
 const LOOK: Duration = Duration::from_millis(100);
 /// Reading what the kernel has ticked takes a moment, which is not to be in the measured time.
 const EARLY_NS: u64 = 2_000_000;
-
-/// The kernel's ticks so far.
-struct Ticks {
-    process: CpuTime,
-    per_cpu: PerCpu,
-}
-
-impl Ticks {
-    fn now() -> Ticks {
-        Ticks { process: CpuTime::of_process(), per_cpu: PerCpu::now() }
-    }
-}
 
 impl Watch<'_> {
     fn watch(&self) -> Result<Watched, String> {
@@ -443,6 +435,7 @@ impl Watch<'_> {
         }
         self.until(from, Some(from), &mut heard);
         let stats: Vec<_> = self.options.devices.iter().map(|device| device.stats()).collect();
+        let queues = self.queue_uses();
         let began = self.shared.used.begin();
         let runtime = self.options.runtime.map(|runtime| runtime.as_nanos() as u64);
         self.until(from, runtime.map(|ns| from + ns), &mut heard);
@@ -459,11 +452,19 @@ impl Watch<'_> {
                 .zip(&self.options.devices)
                 .map(|(before, device)| (before, device.stats()))
                 .collect(),
+            queues: std::iter::zip(self.options.names, std::iter::zip(queues, self.queue_uses()))
+                .map(|(name, (before, after))| (name.clone(), [before, after]))
+                .collect(),
             failure: None,
         };
         self.finish(&mut heard);
         watched.failure = heard.failure;
         Ok(watched)
+    }
+
+    /// Of each hard queue of each device.
+    fn queue_uses(&self) -> Vec<Vec<QueueUse>> {
+        self.options.devices.iter().map(|device| device.queue_uses()).collect()
     }
 
     /// Has everything end. Jobs that verify read their blocks back, unless something went wrong.
@@ -546,7 +547,7 @@ fn sum_up(
     watched: Watched,
     left: &[Left],
 ) -> Measured {
-    let Watched { window, cpu: (used, ticks), per_cpu, stats, mut failure, .. } = watched;
+    let Watched { window, cpu: (used, ticks), per_cpu, stats, queues, mut failure, .. } = watched;
     let is_io = groups.iter().map(|group| group.is_io).collect();
     let mut tally = Tally::new(is_io, window.from);
     left.iter().for_each(|left| tally.add(&left.tally));
@@ -582,7 +583,7 @@ fn sum_up(
     let wall = all.and_then(|ends| ends.into_iter().max()).filter(|end| !end.is_zero());
     let wall = wall.unwrap_or(watched.wall);
     let (cpu, per_cpu) = (ticks.divide(used), per_cpu.within(wall));
-    Measured { tally, groups, ends, wall, cpu, per_cpu, stats, failure }
+    Measured { tally, groups, ends, wall, cpu, per_cpu, stats, queues, failure }
 }
 
 /// How long a load ran: as its longest clone; `None` if one was cut short, which is known from
@@ -615,6 +616,15 @@ mod tests {
     }
 
     fn try_on(target: &str, jobs: &[Job], runtime: Option<Duration>) -> Result<Measured, String> {
+        try_with(target, jobs, runtime, 1)
+    }
+
+    fn try_with(
+        target: &str,
+        jobs: &[Job],
+        runtime: Option<Duration>,
+        threads: usize,
+    ) -> Result<Measured, String> {
         let device = device(target);
         let loads: Vec<_> =
             jobs.iter().map(|job| Load::Stream { job: Box::new(job.clone()), disk: 0 }).collect();
@@ -623,7 +633,7 @@ mod tests {
             devices: vec![&device],
             below: &[],
             names: &[String::from("null")],
-            threads: 1,
+            threads,
             ramp: Duration::ZERO,
             runtime,
             interrupted: &AtomicBool::new(false),
@@ -679,6 +689,23 @@ mod tests {
         };
         assert_eq!(merges(false), 0);
         assert!(merges(true) > 0, "what is handed over together merges");
+    }
+
+    #[test]
+    fn a_round_robin_spread_gives_hard_queues_the_same_to_within_one() {
+        let size = Some(Amount::Bytes(64 * 4096));
+        let jobs = [Job { size, depth: 8, ..Job::default() }, Job { size, ..Job::default() }];
+        for (queues, threads) in [(3, 1), (3, 2), (5, 2)] {
+            let target = format!("null:1MiB,queues={queues},spread=round-robin");
+            let measured = try_with(&target, &jobs, None, threads).expect("it runs");
+            let (_, [before, after]) = &measured.queues[0];
+            assert_eq!((before.len(), after.len()), (queues, queues));
+            let ended: Vec<u64> = after.iter().map(|queue| queue.ended.iter().sum()).collect();
+            let (least, most) = (ended.iter().min(), ended.iter().max());
+            assert_eq!(ended.iter().sum::<u64>(), 128, "{ended:?}");
+            assert!(most.unwrap() - least.unwrap() <= 1, "{ended:?}");
+            assert!(after.iter().all(|queue| queue.in_driver == [0, 0]));
+        }
     }
 
     #[test]

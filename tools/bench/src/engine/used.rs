@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::cpu::process_time;
+use crate::cpu::{CpuTime, PerCpu, process_time};
 
 /// CPU time of the process at both ends of the measured time, each taken by the first thread that
 /// gets there: the watcher may be late, and I/Os are counted by threads.
@@ -37,6 +37,18 @@ impl Used {
             self.end();
         }
         is_last
+    }
+}
+
+/// The kernel's ticks so far.
+pub(crate) struct Ticks {
+    pub(crate) process: CpuTime,
+    pub(crate) per_cpu: PerCpu,
+}
+
+impl Ticks {
+    pub(crate) fn now() -> Ticks {
+        Ticks { process: CpuTime::of_process(), per_cpu: PerCpu::now() }
     }
 }
 

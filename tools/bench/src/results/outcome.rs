@@ -4,8 +4,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use weir_queue::QueueUse;
 use weir_trace::document::{
-    Bench, Core, Cpu, Figures, Group, LatencyNs, StageUse, Transactions, Unfinished,
+    Bench, Core, Cpu, Figures, Group, HardQueue, LatencyNs, StageUse, Transactions, Unfinished,
 };
 
 use crate::cpu::{CpuTime, CpuUse};
@@ -119,6 +120,7 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
             machine_ns: machine_s.zip(per_io).map(|(seconds, ios)| seconds * 1e9 / ios),
         },
         cores,
+        hard_queues: hard_queues(measured),
         groups,
         stages: stages(measured),
         transactions,
@@ -178,6 +180,42 @@ pub fn cores(measured: &[(Option<String>, Measured)]) -> Vec<Core> {
         }
     }
     sum
+}
+
+/// The requests of each hard queue of each disk in all of the measured time.
+fn hard_queues(measured: &[(Option<String>, Measured)]) -> Vec<HardQueue> {
+    let mut sum: Vec<HardQueue> = Vec::new();
+    for (name, [before, after]) in measured.iter().flat_map(|(_, part)| &part.queues) {
+        let disk = weir::target::shown(name);
+        for (queue, after) in after.iter().enumerate() {
+            let before = before.get(queue).copied().unwrap_or_default();
+            let since = |requests: fn(&QueueUse) -> [u64; 2]| {
+                let [after, before] = [after, &before].map(|of| requests(of).iter().sum::<u64>());
+                after.saturating_sub(before)
+            };
+            let (queue, dispatched) = (queue as u16, since(QueueUse::dispatched));
+            let completed = since(|of| of.ended);
+            match sum.iter_mut().find(|known| known.disk == disk && known.queue == queue) {
+                None => sum.push(HardQueue { disk: disk.clone(), queue, dispatched, completed }),
+                Some(known) => {
+                    known.dispatched += dispatched;
+                    known.completed += completed;
+                }
+            }
+        }
+    }
+    sum
+}
+
+/// How the requests of each disk with several hard queues were spread, a sentence each.
+fn spreads(queues: &[HardQueue]) -> Vec<String> {
+    let of_disks = queues.chunk_by(|one, next| one.disk == next.disk);
+    let several = of_disks.filter(|queues| queues.len() > 1);
+    let told = several.map(|queues| {
+        let requests: Vec<_> = queues.iter().map(|queue| queue.completed.to_string()).collect();
+        format!("requests of the hard queues of {}: {}", queues[0].disk, requests.join(" "))
+    });
+    told.collect()
 }
 
 impl From<&CpuUse> for Core {
@@ -269,7 +307,8 @@ fn footer(bench: &Bench, cores: &[Core], text: &mut String) -> std::fmt::Result 
              and all else that ran are in this alone"
         )?;
     }
-    for told in bench.prepared.iter().chain(&unfinished(bench)) {
+    let notices = [unfinished(bench), spreads(&bench.hard_queues)].concat();
+    for told in bench.prepared.iter().chain(&notices) {
         writeln!(text, "{told}")?;
     }
     for Core { cpu, user_s, sys_s, idle_s, steal_s } in cores {

@@ -1,7 +1,7 @@
 //! One run.
 
 use super::merged::{curve, percentile_curve};
-use super::{cores, jobs, notices, repeat, warning};
+use super::{cores, jobs, notices, queues, repeat, warning};
 use crate::chart::{Bar, Points, percentiles, series, stacked};
 use crate::numbers::{NONE, byte_rate, change, count, time, words};
 use crate::page::{Page, Section, Table};
@@ -23,7 +23,9 @@ pub(crate) fn compose(page: &mut Page, document: &BenchDocument) -> String {
     }
     let mut section = Section::new("Figures");
     section.table(figures_table(bench));
-    section.table(cores::table(&[(String::from("this run"), vec![document])]));
+    let this = [(String::from("this run"), vec![document])];
+    section.table(cores::table(&this));
+    section.table(queues::table(&this));
     section.charts(percentile_charts(document));
     section.charts([
         series("IOPS", "", &[rate(document)], &count),

@@ -3,7 +3,7 @@
 use super::bench::{group_name, latency, own_figure, rate};
 use super::merged::{curve, mean, percentile_curve};
 use super::rounds::{benches, counted};
-use super::{card, cores, jobs, notices, repeat, variants, warning};
+use super::{card, cores, jobs, notices, queues, repeat, variants, warning};
 use crate::chart::{
     Bar, Curve, Order, Points, Row, intervals, order, percentiles, series, stacked,
 };
@@ -113,6 +113,7 @@ fn results(document: &CompareDocument, labels: &[String]) -> Section {
     section.table(groups(document, labels));
     let runs = compare_columns(document, labels);
     section.table(cores::table(&runs));
+    section.table(queues::table(&runs));
     section.charts(METRICS.iter().map(|metric| metric_chart(document, labels, metric)));
     section
 }
