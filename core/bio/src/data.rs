@@ -27,6 +27,18 @@ pub enum Data {
     Segments(Segments) = SEGMENTS,
 }
 
+/// A part of the bytes of a [`Data`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// So many zeros, which no memory holds.
+    Zeros(usize),
+    /// Memory of weir's.
+    Bytes(&'a [u8]),
+    /// Memory that an owner outside weir keeps and may change at any time, to which no reference
+    /// can be made. [`Data::copy_to_at`] copies out of it.
+    Foreign(Segment),
+}
+
 const NONE: u32 = 0;
 const ZERO: u32 = 1;
 const ONE: u32 = 2;
@@ -300,7 +312,38 @@ impl Data {
         }
     }
 
+    /// The bytes, copied, whatever memory holds them. The buffers alone ([`bufs`](Data::bufs)) are
+    /// not all of them: a read of blocks that were never written gives [`Data::Zero`], which has
+    /// none.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.copy_to(&mut bytes);
+        bytes
+    }
+
+    /// The bytes in order, without a copy.
+    pub fn pieces(&self) -> impl ExactSizeIterator<Item = Piece<'_>> {
+        let zeros = match self {
+            Data::Zero { len, .. } if *len > 0 => Some(Piece::Zeros(*len as usize)),
+            _ => None,
+        };
+        let (bufs, segments) = match self {
+            Data::Segments(segments) => (&[][..], segments.as_slice()),
+            _ => (self.bufs().unwrap_or_default(), &[][..]),
+        };
+        let count = usize::from(zeros.is_some()) + bufs.len() + segments.len();
+        (0..count).map(move |index| match (zeros, bufs.get(index)) {
+            (Some(zeros), _) => zeros,
+            (None, Some(buf)) => Piece::Bytes(buf),
+            (None, None) => Piece::Foreign(segments[index]),
+        })
+    }
+
     /// Copies the bytes into `out`, which must be exactly as long.
+    ///
+    /// # Panics
+    /// When `out` has another length.
     pub fn copy_to(&self, out: &mut [u8]) {
         assert_eq!(out.len(), self.len(), "length of the destination");
         self.copy_to_at(0, out);
@@ -461,6 +504,30 @@ mod tests {
         let mut many = many();
         many.become_zeros_if(true);
         assert!(matches!(many, Data::Zero { len: 612, spare: None }));
+    }
+
+    #[test]
+    fn the_bytes_are_all_there_whatever_holds_them() {
+        let bytes = counted(700);
+        let zeros = || Data::Zero { len: 700, spare: Some(Buf::zeroed(4096)) };
+        assert_eq!((Data::None.to_vec(), Data::None.pieces().len()), (Vec::new(), 0));
+        assert_eq!(zeros().to_vec(), [0; 700]);
+        assert_eq!(zeros().pieces().collect::<Vec<_>>(), [Piece::Zeros(700)]);
+        assert_eq!(Data::Zero { len: 0, spare: None }.pieces().len(), 0);
+        let one = Data::One(counted(700));
+        assert_eq!(one.to_vec(), bytes[..]);
+        assert_eq!(one.pieces().collect::<Vec<_>>(), [Piece::Bytes(&bytes)]);
+        let many = Data::Many(vec![counted(512), counted(188)].into());
+        assert_eq!(many.to_vec(), [&counted(512)[..], &counted(188)[..]].concat());
+        let [first, second] = [counted(512), counted(188)];
+        assert_eq!(
+            many.pieces().collect::<Vec<_>>(),
+            [Piece::Bytes(&first), Piece::Bytes(&second)]
+        );
+        let foreign = Data::Segments(Segments::of_bufs(vec![counted(700)]));
+        assert_eq!(foreign.to_vec(), bytes[..]);
+        let pieces: Vec<_> = foreign.pieces().collect();
+        assert!(matches!(pieces[..], [Piece::Foreign(Segment { len: 700, .. })]), "{pieces:?}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub mod units;
 
 pub use bio::Bio;
 pub use buf::Buf;
-pub use data::{Data, Pieces};
+pub use data::{Data, Piece, Pieces};
 pub use limits::{Limits, LimitsError, Size, WriteCache};
 pub use op::{Flags, Op};
 pub use prng::Prng;

@@ -159,6 +159,16 @@ impl fmt::Display for Status {
     }
 }
 
+/// A status that is not [`Ok`](Status::Ok) can stand as an error.
+impl std::error::Error for Status {}
+
+impl From<Status> for std::io::Error {
+    /// An error with the errno of the status.
+    fn from(status: Status) -> std::io::Error {
+        std::io::Error::from_raw_os_error(status.errno())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,6 +39,7 @@ pub(crate) enum Why {
 
 /// How a bio ended.
 #[derive(Debug)]
+#[must_use = "it says whether the I/O succeeded, and has its memory"]
 pub struct Completion {
     /// The bio's cookie.
     pub cookie: u64,
@@ -54,4 +55,38 @@ pub struct Completion {
     pub wait_ns: u64,
     /// From the driver to the end, ns.
     pub device_ns: u64,
+}
+
+impl Completion {
+    /// The memory of an I/O that succeeded.
+    ///
+    /// # Errors
+    /// How it ended otherwise. Its memory is dropped then: a caller that wants it back looks at
+    /// [`status`](Completion::status) and takes [`data`](Completion::data) itself.
+    pub fn into_result(self) -> Result<Data, Status> {
+        match self.status {
+            Status::Ok => Ok(self.data),
+            status => Err(status),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_bio::Buf;
+
+    use super::*;
+
+    #[test]
+    fn a_completion_is_its_memory_or_the_way_it_failed() {
+        for status in Status::ALL {
+            let data = Data::One(Buf::zeroed(512));
+            let (cookie, op, sectors) = (7, Op::Read, 1);
+            let ended = Completion { cookie, status, op, sectors, data, wait_ns: 0, device_ns: 0 };
+            match ended.into_result() {
+                Ok(data) => assert!(status.is_ok() && data.len() == 512),
+                Err(told) => assert!(told == status && !status.is_ok()),
+            }
+        }
+    }
 }

@@ -577,7 +577,7 @@ fn memory_that_changes_during_the_write_leaves_bytes_that_were_there_and_no_othe
                 }
             });
             let other = Guest::new(10);
-            scene.one(bio(Op::Read, sector, other.data(TABLES[0])));
+            let _ = scene.one(bio(Op::Read, sector, other.data(TABLES[0])));
             let bytes = other.bytes(TABLES[0]);
             assert!(bytes.iter().all(|byte| [1, 2].contains(byte)), "{name}: {table:?}");
         }

@@ -28,7 +28,7 @@
 //!
 //! // From any thread: a future, which a thread may also wait for, or a callback.
 //! let read = disk.start(Bio::read(8, Buf::zeroed(4096)));
-//! assert_eq!(read.wait().data.bufs().unwrap()[0][..], [7; 4096]);
+//! assert_eq!(read.wait().into_result()?.to_vec(), [7; 4096]);
 //! let (sender, receiver) = std::sync::mpsc::channel();
 //! disk.submit(Bio::read(8, Buf::zeroed(4096)), move |ended| {
 //!     sender.send(ended.status).expect("the receiver waits");
@@ -105,7 +105,8 @@ pub use session::Session;
 pub use target::Target;
 pub use weir_bio::units;
 pub use weir_bio::{
-    Bio, Buf, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Owner, Segment, Segments, Status,
+    Bio, Buf, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Owner, Piece, Segment, Segments,
+    Status,
 };
 pub use weir_live::{Clock, Host, Limited, Unpark};
 pub use weir_queue::{

@@ -35,7 +35,6 @@ impl Pending {
     ///
     /// # Panics
     /// When it was polled to its end before.
-    #[must_use]
     pub fn wait(mut self) -> Completion {
         let waker = Waker::from(Arc::new(UnparkWaker(std::thread::current())));
         let mut context = Context::from_waker(&waker);
