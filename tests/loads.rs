@@ -221,6 +221,22 @@ fn what_is_to_be_known_of_the_figures_is_kept_with_them_and_said_though_quiet() 
         let known = notices.iter().any(|notice| notice.as_str().is_some_and(|n| n.contains(part)));
         assert!(known && ended.stderr.contains(part), "{part:?}: {notices:?}, {}", ended.stderr);
     }
+    assert_eq!(kept["bench"]["durability_disabled"], serde_json::json!([target]), "{kept}");
+    assert!(ended.stdout.contains(&format!("\ndurability disabled: {target}\n")), "{ended:?}");
+}
+
+#[test]
+fn durability_is_told_of_each_disk_that_gives_it_up_also_below_another_and_of_no_other() {
+    let folder = Folder::new();
+    let over = r"linear:ram:1MiB\,barriers=off";
+    let told = |words: &[&str]| {
+        let ended = attempt(&folder, &[&["bench"], words, &["--json"]].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        parse(&ended.stdout)["durability_disabled"].clone()
+    };
+    let words = ["--rw", "write", "--size", "4k", "--target"];
+    assert_eq!(told(&[&words[..], &[over]].concat()), serde_json::json!([over]));
+    assert_eq!(told(&[&words[..], &["ram:1MiB"]].concat()), serde_json::Value::Null);
 }
 
 #[test]

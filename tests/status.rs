@@ -57,6 +57,18 @@ fn a_healthy_daemon_tells_what_it_serves_and_the_status_is_0() {
     assert_eq!(disk("sda")["write_cache"], "write through");
     assert_eq!(disk("fast")["write_cache"], "durability disabled");
     assert_eq!(disk("safe")["write_cache"], "write back");
+    let got = |path: &str| {
+        let mut command = weir(&folder);
+        command.args(["get", path]).stdout(Stdio::piped());
+        text(&command.output().expect("the command runs").stdout)
+    };
+    assert_eq!(got("block/fast/weir/durability"), "disabled\n");
+    assert_eq!(got("block/safe/weir/durability"), "enabled\n");
+    // Linux's words, and what they say is true of the device.
+    assert_eq!(got("block/fast/queue/write_cache"), "write back\n");
+    let warned = daemon.said();
+    let line = warned.lines().find(|line| line.contains("fast: barriers are off"));
+    assert!(line.is_some_and(|line| line.contains("WARN")), "{warned}");
     assert_eq!(disk("safe")["scheduler"], "bfq");
     assert_eq!(disk("sda")["target"], "ram:64MiB");
     assert_eq!((&disk("sda")["clients"], &disk("safe")["clients"]), (&9.into(), &1.into()));

@@ -315,8 +315,8 @@ impl Builder {
             Ok(target) => {
                 let device_of = |name: &str| find(name).map(|disk| disk.device().clone());
                 let opened = open::open_over(name, &target, host.reactors(), device_of)?;
-                let Opened { device, notices, map, .. } = opened;
-                (device, notices, map)
+                let Opened { device, notices, warnings, map, .. } = opened;
+                (device, [notices, warnings].concat(), map)
             }
             Err(device) => (device, Vec::new(), None),
         };

@@ -37,6 +37,8 @@ pub struct Opened {
     pub device: Device,
     /// Sentences for the log: which engine was chosen, what the backing lacks.
     pub notices: Vec<String>,
+    /// Sentences for the log that are warnings: what the target gives up.
+    pub warnings: Vec<String>,
     /// What a mapped disk is asked and told while it runs.
     pub map: Option<Arc<dyn MapControl>>,
     /// The disks that its target names by their targets: with this one they are open.
@@ -122,7 +124,9 @@ pub fn open_over(
     }
     let of_legs = below.iter().flat_map(|below| &below.notices).cloned();
     let notices = of_legs.chain(told).chain(opened.notices).collect();
-    Ok(Opened { notices, below, ..opened })
+    let of_legs = below.iter().flat_map(|below| &below.warnings).cloned();
+    let warnings = of_legs.chain(opened.warnings).collect();
+    Ok(Opened { notices, warnings, below, ..opened })
 }
 
 /// As [`open`], of a target that cannot be reached now, as another path to the device `alike`: it
@@ -166,20 +170,21 @@ pub(crate) fn opened_on(
 ) -> Result<Opened, Error> {
     let name = config.name.clone();
     let opened = target.stated.over(&name, opened).map_err(Error::new)?;
-    let OpenedBacking { driver, mut notices, speaker, map } = opened;
+    let OpenedBacking { driver, notices, speaker, map } = opened;
     if !target.queues_given {
         config.queues = match config.mode {
             QueueMode::Sq => 1,
             QueueMode::Mq => target.backing.queues(driver.as_ref(), homes.clamp(1, 64) as u16),
         };
     }
-    if !config.barriers {
-        notices.push(format!(
+    let warnings = match config.barriers {
+        true => Vec::new(),
+        false => vec![format!(
             "{name}: barriers are off: durability disabled, a crash loses what was written"
-        ));
-    }
+        )],
+    };
     let device = Device::new(config, driver).map_err(|e| Error::new(format!("{name}: {e}")))?;
-    Ok(Opened { device, notices, map, below: Vec::new(), speaker })
+    Ok(Opened { device, notices, warnings, map, below: Vec::new(), speaker })
 }
 
 /// The defaults of a mapped disk: order and time-outs are its legs' business, where the driver can

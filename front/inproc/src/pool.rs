@@ -84,7 +84,8 @@ fn opened_part(
 ) -> Result<Opened, Error> {
     let device = device.map_err(|e| Error::new(format!("{disk}: {e}")))?;
     let (notices, speaker) = (part.notices, part.speaker);
-    Ok(Opened { device, notices, map: None, below: Vec::new(), speaker })
+    let warnings = Vec::new();
+    Ok(Opened { device, notices, warnings, map: None, below: Vec::new(), speaker })
 }
 
 /// Whether a target can be a partition: it has a backing of its own, and says nothing of a queue,

@@ -167,6 +167,9 @@ pub trait Disk: Send + Sync {
     /// The write cache of its driver as far as is known now, whatever its limits were set to.
     fn write_cache(&self) -> WriteCache;
 
+    /// Whether flushes make nothing durable, because that was asked for.
+    fn is_durability_disabled(&self) -> bool;
+
     /// Its limits as they are now.
     fn limits(&self) -> Limits {
         self.settings().limits
@@ -297,6 +300,10 @@ impl Disk for LiveDisk {
 
     fn write_cache(&self) -> WriteCache {
         self.device.write_cache()
+    }
+
+    fn is_durability_disabled(&self) -> bool {
+        self.device.is_durability_disabled()
     }
 
     fn tags(&self) -> (u16, u16) {

@@ -114,18 +114,11 @@ fn disk(entry: &Entry, pool: Option<&String>, clients: u64, faults: &[String]) -
     })
 }
 
-/// Flushes are switched off where a driver with a cache, or one that was told to have none, gets
-/// none.
-pub(crate) const DURABILITY_DISABLED: &str = "durability disabled";
-
 fn write_cache(entry: &Entry) -> &'static str {
-    let settings = entry.disk.settings();
-    match (settings.barriers, settings.limits.volatile_cache) {
-        (false, _) => DURABILITY_DISABLED,
-        (true, true) => "write back",
-        // `queue/write_cache` says so although the device has a cache.
-        (true, false) if entry.disk.write_cache().volatile => DURABILITY_DISABLED,
-        (true, false) => "write through",
+    match (entry.disk.is_durability_disabled(), entry.limits().volatile_cache) {
+        (true, _) => "durability disabled",
+        (false, true) => "write back",
+        (false, false) => "write through",
     }
 }
 

@@ -140,6 +140,9 @@ pub struct Bench {
     pub transactions: Option<Transactions>,
     /// What was written of the target before it was measured, a sentence each.
     pub prepared: Vec<String>,
+    /// The targets whose flushes made nothing durable, because that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub durability_disabled: Vec<String>,
     /// Blocks that held what they should, for jobs that verify; those read back at the end are
     /// among them, and are no I/Os of the figures.
     #[serde(skip_serializing_if = "Option::is_none")]

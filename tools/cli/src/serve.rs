@@ -544,7 +544,7 @@ fn introduce(daemon: &Daemon, reach: &Reach, metrics: &[fronts::MetricsServer]) 
             config.queues,
             device.scheduler(),
             if limits.read_only { ", read-only" } else { "" },
-            if config.barriers { "" } else { ", durability disabled" },
+            if device.is_durability_disabled() { ", durability disabled" } else { "" },
         ));
     }
     lines.extend(daemon.fronts.iter().rev().map(|front| front.introduce()));

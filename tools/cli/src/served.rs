@@ -75,6 +75,7 @@ impl Served {
 /// Tells the log what a disk says.
 pub(crate) fn listen(name: &str, disk: &Opened) {
     disk.notices.iter().for_each(|notice| tracing::info!("{notice}"));
+    disk.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let told = String::from(name);
     disk.on_notice(move |notice| tracing::warn!("disk {told}: {notice}"));
 }

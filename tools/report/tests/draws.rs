@@ -269,6 +269,28 @@ fn what_runs_say_of_themselves_stands_at_the_top_as_a_warning() {
     assert_eq!(page.matches(&format!(">b: {notice}<")).count(), 1, "once, with its variant");
 }
 
+#[test]
+fn a_disk_that_was_measured_without_durability_is_named_beside_the_figures() {
+    let safe = json!({"kind": "bench", "bench": {"ios": 7}});
+    let mut run = safe.clone();
+    run["bench"]["durability_disabled"] = json!(["file:x,barriers=off"]);
+    let told = "durability disabled";
+    let page = |run: &serde_json::Value| {
+        let documents = [document(run.clone())];
+        [html(&documents).expect("a page"), markdown(&documents).expect("Markdown")]
+    };
+    for text in page(&run) {
+        assert!(text.contains(told) && text.contains("file:x,barriers=off"), "{text}");
+    }
+    assert!(page(&safe).iter().all(|text| !text.contains(told)));
+    let two = json!({"kind": "compare", "compare": {"variants": [{"name": "a"}, {"name": "b"}]},
+        "runs": [{"variant": "a", "document": safe}, {"variant": "b", "document": run}]});
+    let words = markdown(&[document(two)]).expect("Markdown");
+    let row = words.lines().find(|line| line.contains("durability")).expect("a row");
+    let cells: Vec<&str> = row.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(cells, ["durability", "-", "disabled"], "{row}");
+}
+
 /// A comparison of so many variants and rounds, made of the saved one.
 fn many(variants: usize, rounds: usize) -> Document {
     let mut value = serde_json::to_value(saved("compare")).expect("JSON");

@@ -32,6 +32,17 @@ impl Device {
         self.driver().map(|driver| driver.write_cache()).unwrap_or_default()
     }
 
+    /// Whether a flush that ends well may leave what was written before it undurable because that
+    /// was asked for: its barriers are off, its limits say that the cache of its driver is none, or
+    /// one of the devices that it lies on is so.
+    #[must_use]
+    pub fn is_durability_disabled(&self) -> bool {
+        let settings = self.settings();
+        let is_unflushed = !settings.limits.volatile_cache && self.write_cache().volatile;
+        let own = !settings.barriers || is_unflushed;
+        own || self.legs().iter().any(Device::is_durability_disabled)
+    }
+
     /// The write cache that its driver has now, if it has one that the limits in force do not know
     /// of. The next [reconfiguration](Device::reconfigure) has it flushed.
     #[must_use]

@@ -87,6 +87,16 @@ const FLUSH_ERROR: Attribute = Attribute::tells(
     flush_error,
 );
 
+/// What `weir status` calls `durability disabled`. `queue/write_cache` keeps Linux's words.
+const DURABILITY: Attribute = Attribute::tells(
+    "durability",
+    "",
+    "enabled",
+    "`disabled` if flushes and FUA make nothing durable because that was asked for: `barriers=off`, \
+     a `write_cache` that says less than the device has, or either on a disk below it.",
+    |entry| String::from(if entry.disk.is_durability_disabled() { "disabled" } else { "enabled" }),
+);
+
 const TARGET: Attribute = Attribute::tells(
     "target",
     "",
@@ -101,7 +111,7 @@ const UPTIME: Attribute =
     });
 
 /// The files of `block/<pool>/<disk>/weir`.
-pub const PARTITION_WEIR: &[Attribute] = &[FLUSH_ERROR, TARGET, UPTIME];
+pub const PARTITION_WEIR: &[Attribute] = &[DURABILITY, FLUSH_ERROR, TARGET, UPTIME];
 
 fn flush_error(entry: &Entry) -> String {
     entry.disk.flush_error().map_or_else(|| "none".into(), |status| status.to_string())
@@ -169,6 +179,7 @@ const TIMEOUT_MAX_S: u32 = u32::MAX / 1000;
 
 /// The files of `block/<disk>/weir`.
 pub const WEIR: &[Attribute] = &[
+    DURABILITY,
     FLUSH_ERROR,
     Attribute::tells("last_switch_us", "us", "0", "I/O kept out by the last switch.", |entry| {
         entry.disk.last_switch_us().to_string()

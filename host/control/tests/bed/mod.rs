@@ -207,6 +207,10 @@ impl Disk for Model {
         self.write_cache
     }
 
+    fn is_durability_disabled(&self) -> bool {
+        !self.config.barriers
+    }
+
     fn config(&self) -> &Config {
         &self.config
     }

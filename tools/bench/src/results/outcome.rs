@@ -307,6 +307,9 @@ fn footer(bench: &Bench, cores: &[Core], text: &mut String) -> std::fmt::Result 
              and all else that ran are in this alone"
         )?;
     }
+    for target in &bench.durability_disabled {
+        writeln!(text, "durability disabled: {target}")?;
+    }
     let notices = [unfinished(bench), spreads(&bench.hard_queues)].concat();
     for told in bench.prepared.iter().chain(&notices) {
         writeln!(text, "{told}")?;

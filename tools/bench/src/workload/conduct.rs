@@ -94,7 +94,8 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
         }
     }
     let about = about.ok_or("there is nothing to run")?;
-    let bench = Bench { prepared: memory.prepared, ..outcome(about, &measured) };
+    let Memory { prepared, undurable, .. } = memory;
+    let bench = Bench { prepared, durability_disabled: undurable, ..outcome(about, &measured) };
     Ok(Conducted { bench, measured, failure })
 }
 
@@ -329,7 +330,7 @@ impl Opened {
             }
             let homes = memory.threads.unwrap_or(threads);
             let made = devices::open_number(number, &name, &target, homes)?;
-            made.notices.iter().for_each(|notice| (request.notice)(notice));
+            made.notices.iter().chain(&made.warnings).for_each(|notice| (request.notice)(notice));
             let asking = (&request.spec, request.interrupted);
             let below = memory.prepare(asking, (&name, &target), &made, &jobs)?;
             // No disk is asked for what is in the page cache, whatever stands there.

@@ -37,7 +37,7 @@ pub(crate) fn open_number(
     let disk = disk_name(number);
     let opened = weir::open(&disk, target, homes);
     let mut opened = opened.map_err(|error| refusal(&disk, name, &error.to_string()))?;
-    for notice in &mut opened.notices {
+    for notice in opened.notices.iter_mut().chain(&mut opened.warnings) {
         // Some are of a file or a server, and say of which.
         *notice = of_target(&disk, name, notice).unwrap_or_else(|| notice.clone());
     }
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn what_is_said_of_a_device_begins_with_its_target() {
         let open = |name: &str| open(name, &Target::parse(name).expect("a target"), 1);
-        let notices = open("ram:1MiB,barriers=off").expect("it opens").notices;
+        let notices = open("ram:1MiB,barriers=off").expect("it opens").warnings;
         assert!(notices[0].starts_with("ram:1MiB,barriers=off: barriers"), "{notices:?}");
         let why = open("file:/nonexistent/disk").err().expect("no such file");
         assert!(

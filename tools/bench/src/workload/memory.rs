@@ -17,6 +17,8 @@ pub(super) struct Memory {
     pub(super) threads: Option<usize>,
     /// What was written before it was measured.
     pub(super) prepared: Vec<String>,
+    /// The targets whose flushes make nothing durable, each once.
+    pub(super) undurable: Vec<String>,
 }
 
 impl Memory {
@@ -28,10 +30,19 @@ impl Memory {
     ) -> Memory {
         let keeps = stages.len() > 1 && stages.iter().all(|stage| stage.name.is_none());
         let threads = keeps.then(|| stages.iter().map(threads_of).max()).flatten();
-        Memory { kept: Vec::new(), threads, prepared }
+        Memory { kept: Vec::new(), threads, prepared, undurable: Vec::new() }
     }
 
-    /// Writes a device that was just opened, if that is for this process to do, and has the page
+    /// Notes a target that was opened, if its flushes make nothing durable.
+    fn note_durability(&mut self, name: &str, device: &Device) {
+        let name = weir::target::shown(name);
+        if device.is_durability_disabled() && !self.undurable.contains(&name) {
+            self.undurable.push(name);
+        }
+    }
+
+    /// Writes a device that was just opened, if that is for this process to do, notes it if its
+    /// flushes make nothing durable, and has the page
     /// cache forget what the process before has left there; the devices that it lies on.
     pub(super) fn prepare(
         &mut self,
@@ -40,6 +51,7 @@ impl Memory {
         made: &Opened,
         jobs: &[&Job],
     ) -> Result<Vec<Device>, String> {
+        self.note_durability(named.0, &made.device);
         let below: Vec<Device> = made.below().into_iter().collect();
         let done = prepare::memory(asking, named, (&made.device, &below), jobs)?;
         let is_new = |done: &String| !self.prepared.contains(done);

@@ -42,6 +42,9 @@ pub(crate) fn compose(page: &mut Page, document: &BenchDocument) -> String {
         ("target", bench.target.clone()),
         ("options", words(&serde_json::Value::Object(bench.options.clone()))),
     ];
+    if !bench.durability_disabled.is_empty() {
+        facts.push(("durability disabled", bench.durability_disabled.join(", ")));
+    }
     facts.extend(jobs::facts(&bench.job, ""));
     facts.extend([
         ("measured for", format!("{:.2} s", bench.duration_s)),

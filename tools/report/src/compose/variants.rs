@@ -39,6 +39,11 @@ pub(super) fn section(document: &CompareDocument, labels: &[String]) -> Section 
         firsts.iter().map(|bench| told(bench, &of)).collect::<Vec<_>>()
     };
     row("target", firsts.iter().map(|bench| told(bench, &|b| b.target.clone())).collect());
+    let undurable = |bench: &Bench| match bench.durability_disabled.is_empty() {
+        true => String::new(),
+        false => String::from("disabled"),
+    };
+    row("durability", firsts.iter().map(|bench| told(bench, &undurable)).collect());
     let given = |variant: &Variant| variant.options.get("kernel_scheduler").map(words);
     let kernel = variants.iter().map(|v| given(v).unwrap_or_else(|| String::from(NONE)));
     row("the kernel's scheduler", kernel.collect());

@@ -191,7 +191,7 @@ impl Asked<'_> {
         let Subject { target, depth } = subject;
         let opened = devices::open(self.text, target, 1)?;
         if ground.is_none() {
-            opened.notices.iter().for_each(|notice| log::say(notice));
+            opened.notices.iter().chain(&opened.warnings).for_each(|notice| log::say(notice));
             let holes = conduct::holes(self.text, &*target.backing);
             holes.iter().for_each(|notice| log::say(notice));
         }
