@@ -229,6 +229,116 @@ fn a_trial_says_which_rules_match_and_sets_nothing() {
     daemon.stop();
 }
 
+/// Writes of which some would be refused, and some only because of those before them.
+const REFUSED: &str = r#"
+ATTR{queue/scheduler}="bfq", ATTR{queue/iosched/slice_idle}="0", ATTR{queue/iosched/low_latency}="x"
+ATTR{queue/iosched/fifo_batch}="1", ATTR{queue/nr_requests}="200", ATTR{queue/nomerges}="2"
+ATTR{queue/frob}="1", ATTR{ro}="1", ATTR{size}="8", ATTR{queue/max_sectors_kb}="3"
+ATTR{weir/queues}="200", ATTR{queue/wbt_lat_usec}="x", ATTR{queue/rotational}="1"
+ENV{KIND}="slow", RUN+="/bin/true"
+"#;
+
+#[test]
+fn a_trial_says_which_writes_the_daemon_would_refuse_and_is_right() {
+    let folder = Folder::new();
+    put(&folder, "trial/60-x.rules", REFUSED);
+    let daemon = Daemon::start(&folder, &["sda=ram:1M,queues=1", "sdb=ram:1M,queue_mode=sq"]);
+    let words = ["udev", "test", "--rules", "trial"];
+    for disk in ["sda", "sdb"] {
+        let before = told(&folder, &["get", &format!("block/{disk}/queue/*")]);
+        let ended = attempt(&folder, &[&words[..], &["--json", disk]].concat());
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let shown = attempt(&folder, &[&words[..], &[disk]].concat());
+        assert_eq!(told(&folder, &["get", &format!("block/{disk}/queue/*")]), before, "as it was");
+        let plan: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        let writes = plan["writes"].as_array().expect("a list");
+        assert_eq!(writes.len(), 13, "{plan}");
+        // The daemon does what the trial says, in that order.
+        for write in writes {
+            let text = |key: &str| write[key].as_str().expect("text");
+            let path = format!("block/{disk}/{}", text("name"));
+            let Ended { code, stderr, .. } = attempt(&folder, &["set", &path, text("value")]);
+            assert_eq!(code == Some(0), write["refused"].is_null(), "{write}: {stderr}");
+            if let Some(why) = write["refused"].as_str() {
+                assert!(stderr.contains(why), "{why}: {stderr}");
+                assert!(
+                    shown.stdout.contains(&format!("  would be refused: {why}\n")),
+                    "{shown:?}"
+                );
+            }
+        }
+        let refused = writes.iter().filter(|write| !write["refused"].is_null()).count();
+        assert!((5..12).contains(&refused), "{plan}");
+        let told = format!("{disk}: {refused} writes would be refused");
+        assert!(ended.stderr.contains(&told), "{ended:?}");
+        for part in ["for the rules behind: ENV{KIND}=\"slow\"", "without effect here: RUN="] {
+            assert!(shown.stdout.contains(part), "{shown:?}");
+        }
+        assert_eq!(plan["others"][0]["for_rules"], true, "{plan}");
+    }
+    put(&folder, "trial/60-x.rules", "ATTR{queue/frob}=\"1\"\n");
+    let one = attempt(&folder, &[&words[..], &["sda"]].concat());
+    assert!(one.code == Some(1) && one.stderr.contains("sda: 1 write would be refused"), "{one:?}");
+    let said = daemon.stop();
+    assert_eq!(said.matches("rotational is 1 from now on").count(), 2, "no trial: {said}");
+}
+
+/// Disks that have other schedulers than the rules that come with weir choose.
+const OF_PACKAGES: &str = r#"
+kernel_cmdline = "quiet CMDLINE"
+[[disk]]
+name = "sda"
+target = "ram:1MiB,queue_mode=sq,rotational=0"
+[[disk]]
+name = "sdb"
+target = "ram:1MiB,queue_mode=sq,rotational=1,scheduler=noop"
+[[disk]]
+name = "sdc"
+target = "ram:1MiB,queues=1,rotational=1,scheduler=none"
+[[disk]]
+name = "sdd"
+target = "ram:1MiB,queues=2,rotational=0,scheduler=kyber"
+[[disk]]
+name = "sde"
+target = 'ram:1MiB,queue_mode=sq,rotational=0,scheduler=noop,kernel_cmdline="elevator=cfq"'
+[[disk]]
+name = "sdf"
+target = "ram:1MiB,queues=1,rotational=0,scheduler=none"
+"#;
+
+#[test]
+fn the_rules_that_come_with_weir_choose_unless_elevator_does() {
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/rules");
+    let io = ["deadline", "cfq", "bfq", "kyber", "noop", "mq-deadline"];
+    let ssd = ["deadline", "noop", "none", "mq-deadline", "noop", "mq-deadline"];
+    let kept = ["noop", "noop", "none", "kyber", "noop", "none"];
+    for (file, cmdline, expected) in [
+        ("60-io-scheduler.rules", "", io),
+        ("60-io-scheduler.rules", "elevator=noop", ["noop", "noop", io[2], io[3], io[4], io[5]]),
+        ("60-ssd-scheduler.rules", "", ssd),
+        ("60-ssd-scheduler.rules", "elevator=noop", kept),
+    ] {
+        let folder = Folder::new();
+        let text = fs::read_to_string(format!("{rules}/{file}")).expect("a file of rules");
+        put(&folder, &format!("rules/{file}"), &text);
+        put(&folder, "weir.toml", &OF_PACKAGES.replace("CMDLINE", cmdline));
+        let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml", "--rules", "rules"]));
+        let disks = ["sda", "sdb", "sdc", "sdd", "sde", "sdf"];
+        let found = disks.map(|disk| scheduler(&folder, disk));
+        assert_eq!(found, expected, "{file} {cmdline}");
+        let line = format!("quiet {cmdline}");
+        assert_eq!(read(&folder, "block/sda/weir/kernel_cmdline"), line.trim());
+        let own = read(&folder, "block/sde/weir/kernel_cmdline");
+        assert_eq!(own, format!("{} elevator=cfq", line.trim()));
+        // The trial with the daemon's own file says the same.
+        let plan = told(&folder, &["udev", "test", "--rules", "rules", "--json", "sdc"]);
+        let plan: Value = serde_json::from_str(&plan).expect("JSON");
+        assert_eq!(plan["writes"][0]["value"].as_str() == Some("bfq"), file.contains("-io-"));
+        let said = daemon.stop();
+        assert!(!said.contains("WARN") && !said.contains("ERROR"), "nothing is wrong: {said}");
+    }
+}
+
 const CONFIG: &str = r#"
 [[disk]]
 name = "sda"

@@ -378,7 +378,8 @@ fn cat_and_echo_do_under_the_mount_what_they_do_in_sysfs() {
     assert_eq!(told(&folder, &["get", "block/sda/queue/nr_requests"]), "64\n");
     assert_eq!(
         shell(&tree, "ls block/sda/weir").stdout,
-        "durability\nflush_error\nlast_switch_us\nqueue_mode\nqueues\nspread\ntarget\nuptime_ms\n"
+        "durability\nflush_error\nkernel_cmdline\nlast_switch_us\nqueue_mode\nqueues\nspread\n\
+         target\nuptime_ms\n"
     );
     let everything = shell(&tree, "find . -type f -exec cat {} + > /dev/null");
     assert_eq!((everything.code, everything.stderr.as_str()), (Some(0), ""));

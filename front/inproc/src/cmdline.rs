@@ -17,6 +17,8 @@ pub struct Cmdline {
     pub dm_mod_use_blk_mq: Option<bool>,
     /// Words that mean nothing here, in order.
     pub others: Vec<String>,
+    /// The line as it was given.
+    pub text: String,
 }
 
 pub(crate) const ELEVATOR: &str = "elevator";
@@ -30,7 +32,7 @@ impl Cmdline {
     /// # Errors
     /// The parameter, its value and what it takes.
     pub fn parse(line: &str) -> Result<Cmdline, String> {
-        let mut cmdline = Cmdline::default();
+        let mut cmdline = Cmdline { text: String::from(line.trim()), ..Cmdline::default() };
         for word in words(line).take_while(|word| *word != "--") {
             let (name, value) = parameter(word);
             match name.replace('-', "_").as_str() {
@@ -53,6 +55,8 @@ impl Cmdline {
         self.scsi_mod_use_blk_mq = later.scsi_mod_use_blk_mq.or(self.scsi_mod_use_blk_mq);
         self.dm_mod_use_blk_mq = later.dm_mod_use_blk_mq.or(self.dm_mod_use_blk_mq);
         self.others.extend(later.others.iter().cloned());
+        let apart = if self.text.is_empty() || later.text.is_empty() { "" } else { " " };
+        self.text = format!("{}{apart}{}", self.text, later.text);
         self
     }
 }

@@ -167,6 +167,28 @@ pub trait Disk: Send + Sync {
     /// The write cache of its driver as far as is known now, whatever its limits were set to.
     fn write_cache(&self) -> WriteCache;
 
+    /// Brings settings into their bounds beside the scheduler of this name, as
+    /// [`change`](Disk::change) does; puts nothing in force.
+    ///
+    /// # Errors
+    /// A value outside its bound.
+    fn bring_into_bounds(&self, scheduler: &str, settings: &mut Settings) -> Result<(), Error>;
+
+    /// The scheduler that it would have by this name, by its own name, and the `nr_requests` beside
+    /// it; nothing is switched.
+    ///
+    /// # Errors
+    /// A name it cannot have.
+    fn find_scheduler(&self, name: &str) -> Result<(&'static str, u16), Error>;
+
+    /// The most hard queues that it can have.
+    fn queues_max(&self) -> u16;
+
+    /// The boot parameters for it, as they were stated.
+    fn kernel_cmdline(&self) -> &str {
+        ""
+    }
+
     /// Whether flushes make nothing durable, because that was asked for.
     fn is_durability_disabled(&self) -> bool;
 
@@ -217,6 +239,7 @@ pub struct LiveDisk {
     last_switch: Mutex<Nanos>,
     map: Option<Arc<dyn MapControl>>,
     target: Option<String>,
+    kernel_cmdline: String,
 }
 
 impl LiveDisk {
@@ -229,7 +252,16 @@ impl LiveDisk {
     ) -> LiveDisk {
         let last_switch = Mutex::new(Nanos::ZERO);
         let calls = Box::new(calls);
-        LiveDisk { device, calls, clock, begun: clock(), last_switch, map: None, target: None }
+        LiveDisk {
+            device,
+            calls,
+            clock,
+            begun: clock(),
+            last_switch,
+            map: None,
+            target: None,
+            kernel_cmdline: String::new(),
+        }
     }
 
     /// The same, of a mapped disk that is asked and told in this way.
@@ -242,6 +274,12 @@ impl LiveDisk {
     #[must_use]
     pub fn of_target(self, target: String) -> LiveDisk {
         LiveDisk { target: Some(target), ..self }
+    }
+
+    /// The same, begun with these boot parameters.
+    #[must_use]
+    pub fn with_kernel_cmdline(self, kernel_cmdline: String) -> LiveDisk {
+        LiveDisk { kernel_cmdline, ..self }
     }
 
     fn last_switch(&self) -> MutexGuard<'_, Nanos> {
@@ -300,6 +338,22 @@ impl Disk for LiveDisk {
 
     fn write_cache(&self) -> WriteCache {
         self.device.write_cache()
+    }
+
+    fn bring_into_bounds(&self, scheduler: &str, settings: &mut Settings) -> Result<(), Error> {
+        self.device.bring_into_bounds(scheduler, settings)
+    }
+
+    fn find_scheduler(&self, name: &str) -> Result<(&'static str, u16), Error> {
+        self.device.find_scheduler(name)
+    }
+
+    fn queues_max(&self) -> u16 {
+        self.device.queues_max()
+    }
+
+    fn kernel_cmdline(&self) -> &str {
+        &self.kernel_cmdline
     }
 
     fn is_durability_disabled(&self) -> bool {

@@ -22,6 +22,7 @@ pub mod rules;
 mod socket;
 mod status;
 pub mod tree;
+mod trial;
 
 pub use about::{About, Listener};
 pub use census::{Census, ClientSeen, DiskSeen};
@@ -33,4 +34,5 @@ pub use priority::{PeerPriority, Seen, priority_of};
 pub use rules::Rules;
 pub use socket::{CLIENTS_MAX, ClientError, ControlClient, END as RECORDING_END, Server, wire};
 pub use tree::{Applicant, Node, Parameters, Tree};
+pub use trial::Trial;
 pub use weir_access::Inherited;

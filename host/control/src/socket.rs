@@ -1,9 +1,10 @@
 //! The control socket: the tree over a UNIX stream.
 //!
 //! A request is a line `VERB PATH-BYTES VALUE-BYTES`, then the path, then the value; verbs are
-//! `ls`, `get`, `set`, `reload` (whose path and value are empty), `record` (whose path is the
-//! name of a disk) and `replace` (from a daemon that wants to take the place of this one; what
-//! follows is theirs). A reply is a line
+//! `ls`, `get`, `set`, `try` (a `set` of a file of a disk, answered as if those tried before it on
+//! the connection had been made, and not made), `reload` (whose path and value are empty), `record`
+//! (whose path is the name of a disk) and `replace` (from a daemon that wants to take the place of
+//! this one; what follows is theirs). A reply is a line
 //! `OK BODY-BYTES` or `ERRNO-NAME BODY-BYTES`, then the body: the text of the file, a line for each
 //! name (`d NAME`, `r NAME` or `w NAME`), what a reload did, or the sentence that says what was
 //! wrong. Requests of one connection are answered in turn. Behind the reply to `record` comes the

@@ -275,6 +275,17 @@ impl Tree {
         self.remarks.get().map_or_else(Vec::new, |ask| ask())
     }
 
+    /// The disk of this name.
+    pub(crate) fn entry(&self, disk: &str) -> Result<Arc<Entry>, Failure> {
+        let entries = self.entries();
+        if let Some(entry) = entries.iter().find(|entry| entry.name() == disk) {
+            return Ok(Arc::clone(entry));
+        }
+        let names: Vec<_> = entries.iter().map(|entry| entry.name()).collect();
+        let what = format!("no disk {disk:?}; there are {}", names.join(", "));
+        Err(Failure::new(Errno::NotFound, what))
+    }
+
     /// Sets the action of [`reload`](Tree::reload); only the first that is given counts.
     pub fn on_reload(
         &self,
@@ -324,13 +335,7 @@ impl Tree {
     /// ENOENT without such a disk; EINVAL if it has no scheduler or is recorded already; EBUSY if
     /// it did not come to rest in time.
     pub fn record(&self, disk: &str) -> Result<LiveRecording, Failure> {
-        let entries = self.entries();
-        let Some(entry) = entries.iter().find(|entry| entry.name() == disk) else {
-            let names: Vec<_> = entries.iter().map(|entry| entry.name()).collect();
-            let what = format!("no disk {disk:?}; there are {}", names.join(", "));
-            return Err(Failure::new(Errno::NotFound, what));
-        };
-        Ok(entry.disk.record()?)
+        Ok(self.entry(disk)?.disk.record()?)
     }
 
     fn find(&self, path: &str) -> Result<Child, Failure> {

@@ -23,6 +23,10 @@ impl Subject for Paper {
     fn mode(&self, file: &str) -> Option<u16> {
         self.files.contains_key(file).then_some(0o644)
     }
+
+    fn mode_elsewhere(&self, path: &str) -> Option<u16> {
+        matches!(path, "block" | "block/sdb" | "block/sdb/queue").then_some(0o555)
+    }
 }
 
 fn disk(name: &'static str, rotational: &'static str) -> Paper {
@@ -32,9 +36,15 @@ fn disk(name: &'static str, rotational: &'static str) -> Paper {
         ("queue/nr_requests", "128"),
         ("weir/queues", "4"),
         ("device/model", "DISK 1  "),
+        ("dev", "259:7"),
+        ("weir/kernel_cmdline", CMDLINE),
     ]);
     Paper { name, files }
 }
+
+/// What stands twice counts last; what is behind `--` is not the kernel's.
+const CMDLINE: &str =
+    r#"quiet elevator=noop net.if-names=0 note="a b" elevator=cfq cost=5% -- init_only elevator=x"#;
 
 #[track_caller]
 fn plan(disk: &Paper, text: &str) -> Plan {
@@ -100,6 +110,25 @@ fn each_key_matches_what_it_says() {
         (r#"TEST!="queue/none""#, true),
         (r#"TEST{0200}=="queue/scheduler""#, true),
         (r#"TEST{0111}=="queue/scheduler""#, false),
+        (r#"TEST=="%S%p/queue/scheduler""#, true),
+        (r#"TEST{0200}=="$sys$devpath/queue/scheduler""#, true),
+        (r#"TEST{0111}=="%S%p/queue/scheduler""#, false),
+        (r#"TEST=="%S%p/queue/none""#, false),
+        (r#"TEST=="/sys/block/sda/queue/scheduler""#, true),
+        (r#"TEST=="/sys/class/block/%k/weir//./queues""#, true),
+        (r#"TEST=="/sys/block/sdb/queue""#, true),
+        (r#"TEST=="/sys/block/sdb/queue/scheduler""#, false),
+        (r#"TEST=="/sys/block/sda/../sdb""#, false),
+        (r#"TEST=="/block/sda/queue/scheduler""#, false),
+        // Nothing else of the machine is looked at.
+        (r#"TEST=="/etc/passwd""#, false),
+        (r#"IMPORT{cmdline}="elevator""#, true),
+        (r#"IMPORT{cmdline}=="elevator""#, true),
+        (r#"IMPORT{cmdline}!="elevator""#, false),
+        (r#"IMPORT{cmdline}="none""#, false),
+        (r#"IMPORT{cmdline}!="none""#, true),
+        (r#"IMPORT{cmdline}="init_only""#, false),
+        (r#"ENV{MAJOR}=="259", ENV{MINOR}=="7""#, true),
         (r#"TAG=="x""#, false),
         (r#"CONST{virt}=="none", CONST{arch}=="?*""#, true),
     ] {
@@ -133,6 +162,88 @@ ENV{KIND}=="slow disk", TAG!="x", ATTR{queue/scheduler}="kyber"
 }
 
 #[test]
+fn a_boot_parameter_is_taken_over_by_its_name() {
+    let text = r#"
+IMPORT{cmdline}="elevator", ATTR{a}="$env{elevator}"
+IMPORT{cmdline}="quiet", IMPORT{cmdline}="net.if_names", ATTR{b}="$env{quiet}$env{net.if_names}"
+IMPORT{cmdline}="note", ATTR{c}="$env{note}"
+IMPORT{cmdline}="cost", ATTR{d}="$env{cost}"
+ENV{elevator}=="cfq", ATTR{e}="1"
+# Not taken over where its rule does not hold otherwise, and all of a rule has to be there.
+KERNEL=="sdb", IMPORT{cmdline}="note", ENV{note}="x"
+IMPORT{cmdline}="nothing", ATTR{f}="1"
+"#;
+    let plan = plan(&disk("sda", "1"), text);
+    assert_eq!(writes(&plan), ["a=cfq", "b=10", "c=a b", "d=5%", "e=1"]);
+    assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    assert!(plan.others.iter().all(weir_control::rules::Planned::is_for_rules));
+}
+
+/// The two files of rules that come with weir.
+const SSD: &str = include_str!("../../../contrib/rules/60-ssd-scheduler.rules");
+const IO: &str = include_str!("../../../contrib/rules/60-io-scheduler.rules");
+
+#[test]
+fn the_rules_of_ssds_choose_deadline_for_whole_ones_and_elevator_overrides_them() {
+    for (name, rotational, cmdline, expected) in [
+        ("sda", "0", "quiet", &["queue/scheduler=deadline"][..]),
+        ("sdab", "0", "elevator=", &["queue/scheduler=deadline"]),
+        ("sda", "0", "elevator=noop", &[]),
+        ("sda", "1", "quiet", &[]),
+        ("sda1", "0", "quiet", &[]),
+        ("vda", "0", "quiet", &[]),
+    ] {
+        let mut disk = disk(name, rotational);
+        disk.files.insert("weir/kernel_cmdline", cmdline);
+        assert_eq!(writes(&plan(&disk, SSD)), expected, "{name} {rotational} {cmdline}");
+        let rules = Rules::parse([("60-x.rules", SSD)]);
+        assert!(rules.plan(&disk, Event::Change).writes.is_empty(), "of new disks alone");
+    }
+}
+
+#[test]
+fn the_rules_of_schedulers_choose_by_path_and_disk_and_elevator_is_for_the_legacy_path() {
+    let multi = ["mq", "mq/0"];
+    let several = ["mq", "mq/0", "mq/1"];
+    for (folders, rotational, cmdline, expected) in [
+        (&[][..], "1", "quiet", "cfq"),
+        (&[], "0", "quiet", "deadline"),
+        (&[], "1", "elevator=noop", ""),
+        (&[], "0", "elevator=noop", ""),
+        (&multi, "1", "quiet", "bfq"),
+        (&multi, "0", "quiet", "mq-deadline"),
+        (&multi, "1", "elevator=noop", "bfq"),
+        (&multi, "0", "elevator=noop", "mq-deadline"),
+        (&several, "1", "quiet", ""),
+        (&several, "0", "quiet", ""),
+    ] {
+        let mut disk = disk("sda", rotational);
+        disk.files.insert("weir/kernel_cmdline", cmdline);
+        disk.files.insert("queue/zoned", "none");
+        disk.files.extend(folders.iter().map(|folder| (*folder, "")));
+        let expected: Vec<String> =
+            [expected].iter().filter(|name| !name.is_empty()).map(said).collect();
+        for event in [Event::Add, Event::Change] {
+            let rules = Rules::parse([("60-x.rules", IO)]);
+            assert!(rules.errors().is_empty() && rules.warnings().is_empty());
+            let found = writes(&rules.plan(&disk, event));
+            assert_eq!(found, expected, "{folders:?} {rotational} {cmdline}");
+            // The path of a multipath disk, which a rule before them knows.
+            let path = "ENV{DM_MULTIPATH_DEVICE_PATH}=\"1\"\n";
+            let rules = Rules::parse([("50-x.rules", path), ("60-x.rules", IO)]);
+            let alone = said(&if folders.is_empty() { "noop" } else { "none" });
+            assert_eq!(writes(&rules.plan(&disk, event)), [alone], "{folders:?}");
+        }
+        disk.files.insert("queue/scheduler", "none");
+        assert!(writes(&plan(&disk, IO)).is_empty(), "there is nothing to choose");
+    }
+}
+
+fn said(scheduler: &&str) -> String {
+    format!("queue/scheduler={scheduler}")
+}
+
+#[test]
 fn a_goto_passes_over_what_lies_between() {
     let text = r#"
 KERNEL=="sda", GOTO="end"
@@ -155,7 +266,7 @@ fn values_are_filled_in() {
         ("$attr{weir/queues}%s{device/model}.", "4DISK 1."),
         ("$env{DEVTYPE}%E{ACTION}", "diskadd"),
         ("$$kernel %%k", "$kernel %k"),
-        ("$major:%m", "0:0"),
+        ("$major:%m", "259:7"),
         ("$env{NONE}", ""),
     ] {
         let plan = plan(&disk("sda1", "1"), &format!("ENV{{A}}=\"{value}\""));

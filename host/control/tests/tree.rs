@@ -47,6 +47,7 @@ fn a_disk_has_the_files_of_a_disk() {
         [
             "alignment_offset",
             "capability",
+            "dev",
             "discard_alignment",
             "diskseq",
             "ext_range",

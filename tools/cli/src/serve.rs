@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use clap::Args;
 use weir::units::show_size;
-use weir::{Clock, Device, Groups, Host, Limited, Nanos, QueueMode};
+use weir::{Clock, Device, Groups, Host, Limited, Nanos, QueueMode, Target};
 use weir_access::{Address, Listen};
 use weir_control::config::{self, CLIENTS_MAX, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
@@ -380,13 +380,17 @@ impl Serve {
         }));
         let opened = disks::open(config, &host)?;
         for pool in &opened.pools {
-            tree.add(Arc::new(live(&pool.device)), host.reactors());
+            let queue = live(&pool.device).with_kernel_cmdline(cmdline.text.clone());
+            tree.add(Arc::new(queue), host.reactors());
         }
         for disk in opened.disks {
             let name = &disk.device.config().name;
             let target = config.disk.iter().find(|stated| stated.name == *name);
+            let own = target.and_then(|stated| Target::parse(&stated.target()).ok());
+            let own = own.map(|target| target.cmdline).unwrap_or_default();
             let target = target.map(|stated| weir::target::shown(&stated.target));
             let shown = live(&disk.device).mapped(disk.map).of_target(target.unwrap_or_default());
+            let shown = shown.with_kernel_cmdline(cmdline.clone().then(&own).text);
             match disk.device.partition() {
                 None => tree.add(Arc::new(shown), host.reactors()),
                 Some(_) => {

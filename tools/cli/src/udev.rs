@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use weir_control::rules::{Event, Plan, Planned, Subject};
-use weir_control::{ControlClient, Node, Rules};
+use weir_control::{ClientError, ControlClient, Node, Rules};
 
 use crate::Failure;
 use crate::control::Control;
@@ -27,6 +27,8 @@ enum Command {
 }
 
 /// Says which rules match a disk of a running daemon and what they would set; sets nothing.
+///
+/// The daemon is asked how it would answer each write. The exit status is 1 if it would refuse one.
 ///
 /// Example: weir udev test --rules ./rules.d sda
 #[derive(Debug, Args)]
@@ -70,6 +72,19 @@ impl Remote<'_> {
     fn path(&self, file: &str) -> String {
         format!("block/{}/{file}", self.name)
     }
+
+    /// Of each write of a plan, in turn, why the daemon would refuse it, if it would.
+    fn refused(&self, plan: &Plan) -> Result<Vec<Option<String>>, Failure> {
+        let mut client = self.client.borrow_mut();
+        let tried = plan.writes.iter().map(|write| {
+            match client.attempt(&self.path(&write.name), write.value.as_bytes()) {
+                Ok(()) => Ok(None),
+                Err(ClientError::Refused(failure)) => Ok(Some(failure.to_string())),
+                Err(lost) => Err(lost.into()),
+            }
+        });
+        tried.collect()
+    }
 }
 
 impl Subject for Remote<'_> {
@@ -82,8 +97,12 @@ impl Subject for Remote<'_> {
     }
 
     fn mode(&self, file: &str) -> Option<u16> {
-        let path = self.path(file);
-        let (folder, name) = path.trim_end_matches('/').rsplit_once('/')?;
+        self.mode_elsewhere(&self.path(file))
+    }
+
+    fn mode_elsewhere(&self, path: &str) -> Option<u16> {
+        let path = path.trim_end_matches('/');
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let names = self.client.borrow_mut().list(folder).ok()?;
         let found = names.into_iter().find(|(known, _)| known == name);
         found.map(|(_, node): (String, Node)| node.mode())
@@ -107,18 +126,23 @@ impl Test {
         let plan = rules.plan(&remote, event);
         // A daemon that went meanwhile has no files, and the plan would be about another disk.
         remote.client.borrow_mut().list(&format!("block/{}", self.disk))?;
+        let refused = remote.refused(&plan)?;
         match self.json {
-            true => print_line(&self.as_json(&rules, &plan))?,
-            false => print(&self.as_text(&rules, &plan))?,
+            true => print_line(&self.as_json(&rules, &plan, &refused))?,
+            false => print(&self.as_text(&rules, &plan, &refused))?,
         }
-        match rules.errors().len() {
-            0 => Ok(()),
-            bad => Err(Failure::Bad(format!("{bad} lines or files of the rules are left out"))),
+        match (rules.errors().len(), refused.iter().flatten().count()) {
+            (0, 0) => Ok(()),
+            (0, 1) => Err(Failure::No(format!("{}: 1 write would be refused", self.disk))),
+            (0, no) => Err(Failure::No(format!("{}: {no} writes would be refused", self.disk))),
+            (bad, _) => {
+                Err(Failure::Bad(format!("{bad} lines or files of the rules are left out")))
+            }
         }
     }
 
     /// The plan as text. Errors and warnings go to standard error.
-    fn as_text(&self, rules: &Rules, plan: &Plan) -> String {
+    fn as_text(&self, rules: &Rules, plan: &Plan, refused: &[Option<String>]) -> String {
         rules.errors().iter().for_each(|error| log::say(&error.to_string()));
         let warnings = rules.warnings().iter().chain(&plan.warnings);
         warnings.for_each(|warning| log::say(&warning.to_string()));
@@ -127,23 +151,31 @@ impl Test {
             lines.push(format!("no rule matches {}\n", self.disk));
         }
         lines.extend(plan.matched.iter().map(|(place, text)| format!("{place}: {text}\n")));
-        for Planned { name, value, rule, .. } in &plan.writes {
+        for (Planned { name, value, rule, .. }, refused) in plan.writes.iter().zip(refused) {
             let disk = &self.disk;
             lines.push(format!("would write {value:?} to block/{disk}/{name} ({rule})\n"));
+            lines.extend(refused.iter().map(|why| format!("  would be refused: {why}\n")));
         }
-        for Planned { name, value, rule, .. } in &plan.others {
-            lines.push(format!("without effect here: {name}={value:?} ({rule})\n"));
+        for planned in &plan.others {
+            let Planned { name, value, rule, .. } = planned;
+            let what = match planned.is_for_rules() {
+                true => "for the rules behind",
+                false => "without effect here",
+            };
+            lines.push(format!("{what}: {name}={value:?} ({rule})\n"));
         }
         lines.concat()
     }
 
-    fn as_json(&self, rules: &Rules, plan: &Plan) -> String {
-        let planned = |list: &[Planned]| {
-            let one = |planned: &Planned| {
-                let Planned { name, value, rule, .. } = planned;
-                json!({ "name": name, "value": value, "rule": rule })
-            };
-            list.iter().map(one).collect::<Vec<_>>()
+    fn as_json(&self, rules: &Rules, plan: &Plan, refused: &[Option<String>]) -> String {
+        let write = |(planned, refused): (&Planned, &Option<String>)| {
+            let Planned { name, value, rule, .. } = planned;
+            json!({ "name": name, "value": value, "rule": rule, "refused": refused })
+        };
+        let other = |planned: &Planned| {
+            let Planned { name, value, rule, .. } = planned;
+            let seen = planned.is_for_rules();
+            json!({ "name": name, "value": value, "rule": rule, "for_rules": seen })
         };
         let matched = plan.matched.iter().map(|(rule, text)| json!({ "rule": rule, "text": text }));
         let told = |list: &[weir_control::rules::RuleError]| {
@@ -153,8 +185,8 @@ impl Test {
         let document = json!({
             "disk": self.disk,
             "matched": matched.collect::<Vec<_>>(),
-            "writes": planned(&plan.writes),
-            "others": planned(&plan.others),
+            "writes": plan.writes.iter().zip(refused).map(write).collect::<Vec<_>>(),
+            "others": plan.others.iter().map(other).collect::<Vec<_>>(),
             "errors": told(rules.errors()),
             "warnings": warnings,
         });

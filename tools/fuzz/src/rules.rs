@@ -58,6 +58,7 @@ impl Subject for Disk {
             "queue/rotational" => "1\n",
             "queue/nr_requests" => "64\n",
             "size" => "2097152\n",
+            "weir/kernel_cmdline" => "quiet elevator=noop\n",
             _ => return None,
         };
         Some(text.to_owned())
@@ -70,5 +71,9 @@ impl Subject for Disk {
             "queue/rotational" | "size" => Some(0o444),
             _ => None,
         }
+    }
+
+    fn mode_elsewhere(&self, path: &str) -> Option<u16> {
+        matches!(path, "block" | "block/sdb").then_some(0o555)
     }
 }

@@ -288,7 +288,7 @@ fn a_disk_that_was_measured_without_durability_is_named_beside_the_figures() {
     let words = markdown(&[document(two)]).expect("Markdown");
     let row = words.lines().find(|line| line.contains("durability")).expect("a row");
     let cells: Vec<&str> = row.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
-    assert_eq!(cells, ["durability", "-", "disabled"], "{row}");
+    assert_eq!(cells, ["durability", "–", "disabled"], "{row}");
 }
 
 /// A comparison of so many variants and rounds, made of the saved one.

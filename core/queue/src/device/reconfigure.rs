@@ -98,22 +98,8 @@ impl Device {
         }
         change(&mut settings);
         self.put_in_pool(&mut settings, &before.settings)?;
-        settings.limits = settings.limits.validate()?;
-        check_wbt(&shared.config.name, settings.wbt, shared.has_wbt)?;
-        let (most, reserved) = match self.scheduler() {
-            "none" => (shared.depth, shared.queues.reserved),
-            _ => (NR_REQUESTS_MAX, 0),
-        };
-        let nr_requests = settings.nr_requests.max(NR_REQUESTS_MIN.min(most));
-        if nr_requests > most {
-            return invalid(format!("nr_requests={nr_requests} is above {most}"));
-        }
-        if nr_requests <= reserved {
-            let least = reserved + 1;
-            return invalid(format!("nr_requests={nr_requests} is below {least}"));
-        }
-        settings.nr_requests = nr_requests;
-        settings.nomerges = settings.nomerges.min(2);
+        self.bring_into_bounds(self.scheduler(), &mut settings)?;
+        let nr_requests = settings.nr_requests;
         if nr_requests != before.nr_requests {
             self.resize(nr_requests);
         }
@@ -138,6 +124,32 @@ impl Device {
         if let Path::Sq(sq) = &shared.path {
             sq.follow(&shared.current.get());
         }
+        Ok(())
+    }
+
+    /// Brings settings into their bounds, as a change does, beside the scheduler of this name; puts
+    /// nothing in force.
+    ///
+    /// # Errors
+    /// A value outside its bound.
+    pub fn bring_into_bounds(&self, scheduler: &str, settings: &mut Settings) -> Result<(), Error> {
+        let shared = &self.shared;
+        settings.limits = settings.limits.clone().validate()?;
+        check_wbt(&shared.config.name, settings.wbt, shared.has_wbt)?;
+        let (most, reserved) = match scheduler {
+            "none" => (shared.depth, shared.queues.reserved),
+            _ => (NR_REQUESTS_MAX, 0),
+        };
+        let nr_requests = settings.nr_requests.max(NR_REQUESTS_MIN.min(most));
+        if nr_requests > most {
+            return invalid(format!("nr_requests={nr_requests} is above {most}"));
+        }
+        if nr_requests <= reserved {
+            let least = reserved + 1;
+            return invalid(format!("nr_requests={nr_requests} is below {least}"));
+        }
+        settings.nr_requests = nr_requests;
+        settings.nomerges = settings.nomerges.min(2);
         Ok(())
     }
 

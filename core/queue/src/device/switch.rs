@@ -61,6 +61,21 @@ impl Device {
         }
     }
 
+    /// The scheduler that it would [switch](Device::set_scheduler) to by this name, by its own
+    /// name, and the `nr_requests` beside it. Nothing is switched.
+    ///
+    /// # Errors
+    /// A name it cannot have.
+    pub fn find_scheduler(&self, name: &str) -> Result<(&'static str, u16), Error> {
+        let Wanted { config, attached } = self.find_wanted(name)?;
+        let now = self.settings().nr_requests;
+        if attached.name == self.scheduler() {
+            return Ok((attached.name, now));
+        }
+        let (depth, reserved) = (self.shared.depth, self.shared.queues.reserved);
+        Ok((attached.name, nr_requests(&config, depth, reserved, attached.make.is_some())?))
+    }
+
     fn find_wanted(&self, name: &str) -> Result<Wanted, Error> {
         // Linux takes whatever starts with it.
         let name = if name.starts_with("none") { "none" } else { name };

@@ -36,7 +36,13 @@ pub(super) struct Term {
 
 impl Term {
     pub(super) fn is_match(&self) -> bool {
-        matches!(self.op, Op::Equal | Op::Unequal)
+        matches!(self.op, Op::Equal | Op::Unequal) && !self.is_import()
+    }
+
+    /// Whether it takes a boot parameter over: it holds if there is one, whatever its operator but
+    /// `!=`.
+    pub(super) fn is_import(&self) -> bool {
+        self.key == "IMPORT" && self.attribute == CMDLINE
     }
 }
 
@@ -53,7 +59,10 @@ pub(super) struct Rule {
     pub(super) goto: Option<usize>,
 }
 
-/// Keys whose rules are told of and do nothing.
+/// The one source of IMPORT that there is here.
+const CMDLINE: &str = "cmdline";
+
+/// Keys whose rules are told of and do nothing: IMPORT from all but the boot parameters.
 pub(super) const IGNORED: &[&str] = &["OPTIONS", "IMPORT", "NAME", "SECLABEL", "SYSCTL"];
 
 /// The text that may stand in braces behind a key.
@@ -247,6 +256,10 @@ fn escape(key: &str, letter: char, rest: &mut std::str::CharIndices) -> Result<c
 fn checked(mut terms: Vec<Term>) -> Result<Vec<Term>, String> {
     for term in &mut terms {
         let (key, op) = (term.key.as_str(), term.op);
+        if term.is_import() {
+            import(term)?;
+            continue;
+        }
         if IGNORED.contains(&key) {
             continue;
         }
@@ -268,9 +281,24 @@ fn checked(mut terms: Vec<Term>) -> Result<Vec<Term>, String> {
             let sign = OPS.iter().find(|(_, known)| *known == op).map_or("", |(sign, _)| sign);
             return Err(format!("{key} does not take {sign}"));
         }
+        if let ("TEST", Some(at)) = (key, meaningless(&term.value)) {
+            let shown: String = at.chars().take(12).collect();
+            return Err(format!("{shown:?} in the value of TEST stands for nothing"));
+        }
         term.attribute = attribute;
     }
     Ok(terms)
+}
+
+/// Whether IMPORT{cmdline} names a parameter, and with which operator: it matches, also with `=`.
+fn import(term: &Term) -> Result<(), String> {
+    if matches!(term.op, Op::Add | Op::Remove | Op::Final) {
+        return Err(format!("IMPORT{{{CMDLINE}}} takes =, == and != alone"));
+    }
+    match term.value.is_empty() {
+        true => Err(format!("IMPORT{{{CMDLINE}}} names no parameter")),
+        false => Ok(()),
+    }
 }
 
 /// The text in the braces of a key, if it may stand there; an empty text for no braces.
@@ -313,6 +341,9 @@ fn path(key: &str, text: &str) -> Result<String, String> {
 /// Why a term of a rule that holds otherwise does nothing, if that is so.
 fn passed_over(term: &Term) -> Option<String> {
     let key = term.key.as_str();
+    if term.is_import() {
+        return None;
+    }
     if IGNORED.contains(&key) {
         return Some(format!("{key} is passed over"));
     }
@@ -412,6 +443,9 @@ mod tests {
             (r#"RUN{shell}+="x""#, "RUN{shell}: known are program and builtin"),
             (r#"ATTR{queue/../../sdb}=="1""#, "leaves the disk's folder"),
             (r#"ATTR{/}="1""#, "ATTR{/} names no file"),
+            (r#"IMPORT{cmdline}+="elevator""#, "IMPORT{cmdline} takes =, == and != alone"),
+            (r#"IMPORT{cmdline}="""#, "IMPORT{cmdline} names no parameter"),
+            (r#"TEST=="%S%P/mq""#, "\"%P/mq\" in the value of TEST stands for nothing"),
         ] {
             let mut told_of = Told::default();
             let text = format!("ENV{{A}}=\"1\"\nATTR{{ro}}=\"1\", {line}\nENV{{B}}=\"2\"");

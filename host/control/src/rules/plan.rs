@@ -25,6 +25,9 @@ pub trait Subject {
 
     /// The permissions of one of its files or directories; `None` if there is none.
     fn mode(&self, file: &str) -> Option<u16>;
+
+    /// The permissions of what is elsewhere in the tree, by its path there, as `block/sdb`.
+    fn mode_elsewhere(&self, path: &str) -> Option<u16>;
 }
 
 /// A disk of a tree, for rules.
@@ -45,7 +48,11 @@ impl Subject for TreeDisk<'_> {
     }
 
     fn mode(&self, file: &str) -> Option<u16> {
-        self.tree.look_up(&format!("block/{}/{file}", self.name)).ok().map(Node::mode)
+        self.mode_elsewhere(&format!("block/{}/{file}", self.name))
+    }
+
+    fn mode_elsewhere(&self, path: &str) -> Option<u16> {
+        self.tree.look_up(path).ok().map(Node::mode)
     }
 }
 
@@ -81,6 +88,14 @@ pub struct Planned {
     settled: bool,
 }
 
+impl Planned {
+    /// Whether the rules behind see it: a variable or tags.
+    #[must_use]
+    pub fn is_for_rules(&self) -> bool {
+        self.name == "TAG" || self.name.starts_with("ENV{")
+    }
+}
+
 /// The outcome of rules for a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -88,8 +103,8 @@ pub struct Plan {
     pub matched: Vec<(String, String)>,
     /// Files of the disk to be written, in this order.
     pub writes: Vec<Planned>,
-    /// Everything else that is assigned and changes nothing here: ENV, TAG, SYMLINK, OWNER, GROUP,
-    /// MODE and RUN (recorded, never run).
+    /// Everything else that is assigned: ENV and TAG, which the rules behind see, and what changes
+    /// nothing here: SYMLINK, OWNER, GROUP, MODE and RUN (recorded, never run).
     pub others: Vec<Planned>,
     /// Values that are left out.
     pub warnings: Vec<Warning>,
@@ -104,7 +119,7 @@ impl Rules {
             let mut at = 0;
             while let Some(rule) = file.get(at) {
                 at += 1;
-                if turn.matches(rule) {
+                if turn.matches(rule) && turn.import(rule) {
                     turn.apply(rule);
                     at = rule.goto.unwrap_or(at);
                 }
@@ -156,6 +171,7 @@ impl<'a> Turn<'a> {
             places: BTreeMap::new(),
         };
         let sequence = turn.attribute("diskseq").unwrap_or_default();
+        let (major, minor) = turn.numbers();
         turn.env = BTreeMap::from(
             [
                 ("ACTION", event.to_string()),
@@ -163,6 +179,8 @@ impl<'a> Turn<'a> {
                 ("DEVPATH", turn.path()),
                 ("DEVTYPE", String::from("disk")),
                 ("DISKSEQ", sequence),
+                ("MAJOR", major),
+                ("MINOR", minor),
                 ("SUBSYSTEM", String::from("block")),
             ]
             .map(|(name, value)| (String::from(name), value)),
@@ -172,6 +190,13 @@ impl<'a> Turn<'a> {
 
     fn path(&self) -> String {
         format!("/block/{}", self.disk.name())
+    }
+
+    /// Its numbers, as the tree's file has them.
+    fn numbers(&self) -> (String, String) {
+        let numbers = self.attribute("dev").unwrap_or_default();
+        let (major, minor) = numbers.split_once(':').unwrap_or(("0", "0"));
+        (String::from(major), String::from(minor))
     }
 
     /// A file's text without the newline at its end.
@@ -212,22 +237,70 @@ impl<'a> Turn<'a> {
             "" => None,
             octal => Some(u16::from_str_radix(octal, 8).expect("it was read as octal")),
         };
-        let mode = self.disk.mode(&term.value);
+        let mode = self.substitute(&term.value).and_then(|path| self.mode(&path));
         mode.is_some_and(|mode| mask.is_none_or(|mask| mode & mask != 0))
+    }
+
+    /// The permissions at a path: of the disk's folder, or behind `/sys` of the tree. No other part
+    /// of the machine is looked at.
+    fn mode(&self, path: &str) -> Option<u16> {
+        if !path.starts_with('/') {
+            return self.disk.mode(path);
+        }
+        let inside = path.trim_start_matches('/').strip_prefix("sys/")?;
+        let mut names: Vec<&str> =
+            inside.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+        if names.contains(&"..") {
+            return None;
+        }
+        if names.starts_with(&["class", "block"]) {
+            names.remove(0);
+        }
+        match names.split_first() {
+            Some((&"block", [disk, rest @ ..])) if *disk == self.disk.name() => {
+                self.disk.mode(&rest.join("/"))
+            }
+            _ => self.disk.mode_elsewhere(&names.join("/")),
+        }
+    }
+
+    /// Takes the boot parameters over that a rule asks for, the keys that match being held already;
+    /// whether they are as it says.
+    fn import(&mut self, rule: &Rule) -> bool {
+        let place = format!("{}:{}", rule.file, rule.line);
+        for term in rule.terms.iter().filter(|term| term.is_import()) {
+            let line = self.attribute("weir/kernel_cmdline").unwrap_or_default();
+            let value = boot_parameter(&line, &term.value);
+            if value.is_some() != (term.op != Op::Unequal) {
+                return false;
+            }
+            if let Some(value) = value {
+                // Nothing is filled into it.
+                let value = value.replace('$', "$$").replace('%', "%%");
+                let (key, attribute) = (String::from("ENV"), term.value.clone());
+                let taken = Term { key, attribute, op: Op::Set, value };
+                self.assign_or_warn(&taken, rule, &place);
+            }
+        }
+        true
     }
 
     fn apply(&mut self, rule: &Rule) {
         let place = format!("{}:{}", rule.file, rule.line);
         self.plan.matched.push((place.clone(), rule.text.clone()));
-        for term in rule.terms.iter().filter(|term| !term.is_match()) {
+        for term in rule.terms.iter().filter(|term| !term.is_match() && !term.is_import()) {
             let key = term.key.as_str();
             if matches!(key, "GOTO" | "LABEL") {
                 continue;
             }
-            if let Err(what) = self.assign(term, &place) {
-                let file = rule.file.clone();
-                self.plan.warnings.push(RuleError { file, line: rule.line, what });
-            }
+            self.assign_or_warn(term, rule, &place);
+        }
+    }
+
+    fn assign_or_warn(&mut self, term: &Term, rule: &Rule, place: &str) {
+        if let Err(what) = self.assign(term, place) {
+            let file = rule.file.clone();
+            self.plan.warnings.push(RuleError { file, line: rule.line, what });
         }
     }
 
@@ -335,8 +408,8 @@ impl<'a> Turn<'a> {
             "attr" => self.attribute(argument).unwrap_or_default().trim_end().into(),
             "env" => self.env.get(argument).cloned().unwrap_or_default(),
             "links" => self.links.join(" "),
-            // weir's disks have no device node, and so no numbers.
-            _ => String::from("0"),
+            "major" => self.numbers().0,
+            _ => self.numbers().1,
         }
     }
 }
@@ -347,6 +420,27 @@ fn trimmed<'a>(pattern: &str, text: &'a str) -> &'a str {
         true => text,
         false => text.trim_end(),
     }
+}
+
+/// The value of a parameter of a kernel's command line: the last of that name, `-` and `_` being
+/// the same in names, and `1` of a flag. Words end at blanks that stand in no double quotes; those
+/// behind `--` are for the first program.
+fn boot_parameter(line: &str, name: &str) -> Option<String> {
+    let plain = |name: &str| name.replace('-', "_");
+    let mut quoted = false;
+    let apart = line.split(|c: char| {
+        quoted ^= c == '"';
+        c.is_whitespace() && !quoted
+    });
+    let words = apart.filter(|word| !word.is_empty()).take_while(|word| *word != "--");
+    let parameters = words.map(|word| {
+        let bare = word.replace('"', "");
+        match bare.split_once('=') {
+            Some((name, value)) => (plain(name), String::from(value)),
+            None => (plain(&bare), String::from("1")),
+        }
+    });
+    parameters.filter(|(known, _)| *known == plain(name)).last().map(|(_, value)| value)
 }
 
 /// CONST: facts of the machine, in udev's words.

@@ -124,6 +124,15 @@ impl ControlClient {
         self.ask(Verb::Write, path, value).map(drop)
     }
 
+    /// The answer that a write to a file of a disk would get, if those tried before it on this
+    /// connection had been made; none is made.
+    ///
+    /// # Errors
+    /// As [`write`](ControlClient::write).
+    pub fn attempt(&mut self, path: &str, value: &[u8]) -> Result<(), ClientError> {
+        self.ask(Verb::Try, path, value).map(drop)
+    }
+
     /// Has the daemon read its rules and its configuration again: a line for each thing that was
     /// changed, needs a restart or failed.
     ///

@@ -17,6 +17,7 @@ use super::recording;
 use super::wire::{Answer, Ask, Verb, encode_answer, encode_names};
 use crate::errno::{Errno, Failure};
 use crate::tree::{Applicant, Tree};
+use crate::trial::Trial;
 
 /// Most clients at one time; a further one is told EBUSY.
 pub const CLIENTS_MAX: usize = 64;
@@ -236,6 +237,7 @@ fn serve(
     stream.set_read_timeout(Some(CLIENT_LIMIT))?;
     stream.set_write_timeout(Some(CLIENT_LIMIT))?;
     let mut from = BufReader::new(stream);
+    let mut trial = None;
     loop {
         let answer = match Ask::read(&mut from) {
             Ok(Some(Ask { verb: Verb::Record, path, .. })) => match tree.record(&path) {
@@ -255,6 +257,9 @@ fn serve(
                     Err(failure) => Err(failure),
                 }
             }
+            Ok(Some(Ask { verb: Verb::Try, path, value })) => {
+                attempt(&mut trial, tree, &path, &value).map(|()| Vec::new())
+            }
             Ok(Some(ask)) => carry_out(&ask, tree),
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -268,12 +273,30 @@ fn serve(
     }
 }
 
+/// Tries a write: what was tried before on the same disk counts as made.
+fn attempt(
+    trial: &mut Option<Trial>,
+    tree: &Tree,
+    path: &str,
+    value: &[u8],
+) -> Result<(), Failure> {
+    let mut names = path.split('/').filter(|name| !name.is_empty());
+    let (Some("block"), Some(disk)) = (names.next(), names.next()) else {
+        let what = format!("{path} is no file of a disk: block/DISK/...");
+        return Err(Failure::new(Errno::Invalid, what));
+    };
+    if trial.as_ref().is_none_or(|known| known.disk() != disk) {
+        *trial = Some(Trial::of(tree, disk)?);
+    }
+    trial.as_ref().map_or(Ok(()), |trial| trial.write(path, value))
+}
+
 fn carry_out(ask: &Ask, tree: &Tree) -> Answer {
     match ask.verb {
         Verb::List => tree.list(&ask.path).map(|names| encode_names(&names)),
         Verb::Read => tree.read(&ask.path).map(String::into_bytes),
         Verb::Write => tree.write(&ask.path, &ask.value).map(|()| Vec::new()),
         Verb::Reload => tree.reload().map(String::into_bytes),
-        Verb::Record | Verb::Replace => unreachable!("it is talked about, not answered"),
+        Verb::Try | Verb::Record | Verb::Replace => unreachable!("it is answered elsewhere"),
     }
 }

@@ -23,6 +23,8 @@ pub enum Verb {
     Read,
     /// A value for a file.
     Write,
+    /// A value for a file of a disk, which is not written: the answer is that of a write.
+    Try,
     /// The configuration is to be read again.
     Reload,
     /// The scheduler of a disk is to be recorded.
@@ -39,6 +41,7 @@ impl Verb {
             Verb::List => "ls",
             Verb::Read => "get",
             Verb::Write => "set",
+            Verb::Try => "try",
             Verb::Reload => "reload",
             Verb::Record => "record",
             Verb::Replace => "replace",
@@ -46,8 +49,9 @@ impl Verb {
     }
 
     fn named(word: &str) -> Option<Verb> {
-        let all = [Verb::List, Verb::Read, Verb::Write, Verb::Reload, Verb::Record, Verb::Replace];
-        all.into_iter().find(|verb| verb.word() == word)
+        let known = [Verb::List, Verb::Read, Verb::Write, Verb::Try];
+        let mut all = known.into_iter().chain([Verb::Reload, Verb::Record, Verb::Replace]);
+        all.find(|verb| verb.word() == word)
     }
 }
 

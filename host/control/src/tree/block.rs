@@ -24,6 +24,7 @@ fn one(_: &Entry) -> String {
 pub const ATTRIBUTES: &[Attribute] = &[
     Attribute::tells("alignment_offset", "bytes", "0", "First aligned byte.", zero),
     Attribute::tells("capability", "", "0", "Flags of old kernels.", zero),
+    DEV,
     Attribute::tells("discard_alignment", "bytes", "driver", "First discardable byte.", |entry| {
         entry.limits().discard_alignment.to_string()
     }),
@@ -54,6 +55,7 @@ pub const ATTRIBUTES: &[Attribute] = &[
 /// queue's is the pool's.
 pub const PARTITION: &[Attribute] = &[
     Attribute::tells("alignment_offset", "bytes", "0", "First aligned byte.", zero),
+    DEV,
     Attribute::tells("discard_alignment", "bytes", "driver", "First discardable byte.", |entry| {
         entry.limits().discard_alignment.to_string()
     }),
@@ -79,6 +81,15 @@ pub const PARTITION: &[Attribute] = &[
     }),
 ];
 
+/// No device node has them.
+const DEV: Attribute = Attribute::tells(
+    "dev",
+    "",
+    "its place",
+    "Its numbers, as in `proc/diskstats` and `io.stat`.",
+    Entry::numbers,
+);
+
 const FLUSH_ERROR: Attribute = Attribute::tells(
     "flush_error",
     "",
@@ -92,9 +103,19 @@ const DURABILITY: Attribute = Attribute::tells(
     "durability",
     "",
     "enabled",
-    "`disabled` if flushes and FUA make nothing durable because that was asked for: `barriers=off`, \
-     a `write_cache` that says less than the device has, or either on a disk below it.",
+    "`disabled` if flushes and FUA make nothing durable because that was asked for: \
+     `barriers=off`, a `write_cache` that says less than the device has, or either on a disk \
+     below it.",
     |entry| String::from(if entry.disk.is_durability_disabled() { "disabled" } else { "enabled" }),
+);
+
+/// What `IMPORT{cmdline}` of a rule looks at.
+const KERNEL_CMDLINE: Attribute = Attribute::tells(
+    "kernel_cmdline",
+    "",
+    "none",
+    "The boot parameters of the configuration and of its target, as they were stated.",
+    |entry| String::from(entry.disk.kernel_cmdline()),
 );
 
 const TARGET: Attribute = Attribute::tells(
@@ -181,6 +202,7 @@ const TIMEOUT_MAX_S: u32 = u32::MAX / 1000;
 pub const WEIR: &[Attribute] = &[
     DURABILITY,
     FLUSH_ERROR,
+    KERNEL_CMDLINE,
     Attribute::tells("last_switch_us", "us", "0", "I/O kept out by the last switch.", |entry| {
         entry.disk.last_switch_us().to_string()
     }),

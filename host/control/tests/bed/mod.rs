@@ -207,6 +207,27 @@ impl Disk for Model {
         self.write_cache
     }
 
+    fn bring_into_bounds(&self, scheduler: &str, parts: &mut Settings) -> Result<(), Error> {
+        let most = if scheduler == "none" { 128 } else { 2048 };
+        parts.nr_requests = parts.nr_requests.max(4);
+        if parts.nr_requests > most {
+            return Err(Error::Invalid(format!("nr_requests is above {most}")));
+        }
+        parts.limits = parts.limits.clone().validate()?;
+        Ok(())
+    }
+
+    fn find_scheduler(&self, name: &str) -> Result<(&'static str, u16), Error> {
+        let name = if name == "deadline" { "mq-deadline" } else { name };
+        let known = SCHEDULERS.into_iter().find(|known| *known == name);
+        let known = known.ok_or_else(|| Error::Invalid(format!("no scheduler {name:?}")))?;
+        Ok((known, if known == "none" { 128 } else { 256 }))
+    }
+
+    fn queues_max(&self) -> u16 {
+        64
+    }
+
     fn is_durability_disabled(&self) -> bool {
         !self.config.barriers
     }
@@ -222,12 +243,7 @@ impl Disk for Model {
     fn change(&self, change: &mut dyn FnMut(&mut Settings)) -> Result<(), Error> {
         let mut parts = self.settings();
         change(&mut parts);
-        let most = if self.scheduler() == "none" { 128 } else { 2048 };
-        parts.nr_requests = parts.nr_requests.max(4);
-        if parts.nr_requests > most {
-            return Err(Error::Invalid(format!("nr_requests is above {most}")));
-        }
-        parts.limits = parts.limits.validate()?;
+        self.bring_into_bounds(&self.scheduler(), &mut parts)?;
         self.state.lock().unwrap().parts = parts;
         Ok(())
     }
@@ -262,13 +278,11 @@ impl Disk for Model {
     }
 
     fn set_scheduler(&self, name: &str) -> Result<(), Error> {
-        let name = if name == "deadline" { "mq-deadline" } else { name };
-        let known = SCHEDULERS.into_iter().find(|known| *known == name);
-        let known = known.ok_or_else(|| Error::Invalid(format!("no scheduler {name:?}")))?;
+        let (known, nr_requests) = self.find_scheduler(name)?;
         let mut state = self.state.lock().unwrap();
         if state.scheduler != known {
             state.switches += 1;
-            state.parts.nr_requests = if known == "none" { 128 } else { 256 };
+            state.parts.nr_requests = nr_requests;
             state.parts.wbt = state.parts.wbt.beside(known);
         }
         state.scheduler = known;
