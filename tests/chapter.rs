@@ -11,7 +11,7 @@ use std::path::Path;
 
 use daemon::outside::leave_out;
 use daemon::program::{Ended, Running, program};
-use daemon::{Daemon, Folder, weir};
+use daemon::{Daemon, Folder, WEIR, weir};
 
 /// A daemon with a mounted tree; `None` where that cannot be done.
 fn mounted(folder: &Folder, disks: &[&str]) -> Option<Daemon> {
@@ -251,5 +251,103 @@ fn iostat_reads_the_disks_of_the_tree() {
     assert_eq!((vdb[5].as_str(), vdb[6].as_str()), ("4096", "0"), "{stat}");
     let extended = told(&folder, "iostat -x -d sda vdb");
     assert!(extended.contains("%util") && extended.contains("vdb"), "{extended}");
+    daemon.stop();
+}
+
+/// `weir tree exec` with the tree of the test.
+#[track_caller]
+fn executed(folder: &Folder, before: &[&str], command: &[&str]) -> Ended {
+    let tree = folder.near("tree").display().to_string();
+    let words = [before, &[WEIR, "tree", "exec", &tree, "--"], command].concat();
+    let mut program = std::process::Command::new(words[0]);
+    program.args(&words[1..]).current_dir(folder.path());
+    Running::start(program).end()
+}
+
+#[test]
+#[ignore = "needs mount, iostat, setpriv"]
+fn a_command_finds_the_disks_of_the_tree_where_a_kernel_has_its_own_and_no_other_does() {
+    let folder = Folder::new();
+    let disks = ["wsa=ram:64MiB,queue_mode=sq,scheduler=cfq", "wsb=ram:64MiB"];
+    let Some(daemon) = mounted(&folder, &disks) else { return };
+    let write = ["dd", "if=/dev/zero", "bs=1M", "count=8", "conv=notrunc", "status=none"];
+    let wsb = format!("of={}", folder.near("tree/dev/wsb").display());
+    // It is there besides what it stands for.
+    let written = executed(&folder, &[], &[&write[..], &[&wsb]].concat());
+    assert_eq!(written.code, Some(0), "{written:?}");
+    // Without the right to make a mount namespace it is in a user namespace.
+    let unprivileged = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"];
+    for before in [&[][..], &unprivileged] {
+        let shown = executed(&folder, before, &["iostat", "-x", "-d", "wsa", "wsb"]);
+        if !before.is_empty() && shown.stderr.contains("may make no mount namespace") {
+            leave_out("a user namespace: this kernel lets no user make one");
+            continue;
+        }
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        assert!(shown.stdout.contains("%util") && shown.stdout.contains("\nwsa "), "{shown:?}");
+        let sums = executed(&folder, before, &["iostat", "-d", "-k", "wsb"]);
+        let row = sums.stdout.lines().find(|line| line.starts_with("wsb "));
+        // Device tps kB_read/s kB_wrtn/s kB_dscd/s kB_read kB_wrtn kB_dscd
+        let wrote = row.and_then(|row| row.split_whitespace().nth(6));
+        assert_eq!(wrote, Some("8192"), "{sums:?}");
+        let script = "ls /sys/block /sys/class/block; cat /sys/block/wsa/queue/scheduler; id -u; \
+            ulimit -Sn; grep SigIgn /proc/self/status | tail -c 8; exit 7";
+        let there = executed(&folder, before, &["sh", "-c", script]);
+        assert_eq!(there.code, Some(7), "its status is the command's: {there:?}");
+        let lines: Vec<&str> = there.stdout.lines().collect();
+        let expected = [
+            "/sys/block:",
+            "wsa",
+            "wsb",
+            "",
+            "/sys/class/block:",
+            "wsa",
+            "wsb",
+            "noop deadline [cfq] ",
+            "0",
+        ];
+        assert_eq!(lines[..9], expected, "{there:?}");
+        let plain = Running::start({
+            let mut shell = program("sh");
+            shell.args(["-c", "ulimit -Sn; grep SigIgn /proc/self/status | tail -c 8"]);
+            shell
+        })
+        .end();
+        assert_eq!(lines[9..].join("\n"), plain.stdout.trim_end(), "limits and signals stay");
+    }
+    assert!(!Path::new("/sys/block/wsa").exists(), "nothing is seen outside");
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    assert!(!mounts.lines().any(|line| line.contains(" /sys/block ")), "{mounts}");
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "needs mount"]
+fn what_is_no_tree_or_no_command_is_refused_and_a_signal_reaches_the_command() {
+    let folder = Folder::new();
+    let Some(daemon) = mounted(&folder, &["wsa=ram:1MiB"]) else { return };
+    let refused = |words: &[&str], parts: &[&str]| {
+        let mut command = weir(&folder);
+        command.args(["tree", "exec"]).args(words);
+        let Ended { code, stdout, stderr } = Running::start(command).end();
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{words:?}: {stderr}");
+        assert!(parts.iter().all(|part| stderr.contains(part)), "{words:?}: {stderr}");
+    };
+    refused(&["tree", "--", "no-such-command", "x"], &["no-such-command: No such file"]);
+    refused(&["none", "--", "true"], &["none: No such file"]);
+    refused(&["/", "--", "true"], &["/ is no tree of weir: it is no FUSE file system"]);
+    refused(&["tree/block", "--", "true"], &["tree/block is no tree of weir: it has no block"]);
+    refused(&["tree"], &["COMMAND"]);
+    let mut command = weir(&folder);
+    command.args(["tree", "exec", "tree", "--", "sh", "-c", "echo $$; exec sleep 60"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    let mut output = std::io::BufReader::new(child.stdout.take().expect("piped"));
+    std::io::BufRead::read_line(&mut output, &mut line).expect("a line");
+    assert_eq!(line.trim_end(), child.id().to_string(), "the command has its place");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    let status = child.wait().expect("it ends");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
     daemon.stop();
 }

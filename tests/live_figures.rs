@@ -19,7 +19,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
-use weir_trace::iostat::{Change, EXTENDED, SHORT, heading, parse, row};
+use weir_trace::iostat::{
+    Change, EXTENDED, PLAIN, SHORT, cpu_lines, heading, in_megabytes, parse, parse_cpu, row,
+};
 
 #[test]
 fn iostat_shows_the_average_since_the_start_and_then_intervals() {
@@ -29,7 +31,7 @@ fn iostat_shows_the_average_since_the_start_and_then_intervals() {
     for block in 0..50 {
         client.write(0, block * 4096, &[7; 4096]).expect("an answer");
     }
-    let text = told(&folder, &["iostat", "sda", "0.1", "2"]);
+    let text = told(&folder, &["iostat", "-x", "-d", "sda", "0.1", "2"]);
     let lines: Vec<_> = text.lines().collect();
     assert!(lines[0].starts_with("averages since the start, "), "{text}");
     assert_eq!((lines[1], lines[4]), (heading(&EXTENDED).as_str(), lines[1]), "{text}");
@@ -43,8 +45,34 @@ fn iostat_shows_the_average_since_the_start_and_then_intervals() {
         (&"iostat".into(), &true.into())
     );
     assert_eq!(json["reports"][0]["disks"][0]["columns"]["wareq-sz"], 4.0);
-    let short = told(&folder, &["iostat", "-s"]);
+    let short = told(&folder, &["iostat", "-s", "-d"]);
     assert_eq!(short.lines().nth(1), Some(heading(&SHORT).as_str()));
+    let plain = told(&folder, &["iostat"]);
+    let lines: Vec<_> = plain.lines().collect();
+    assert!(lines[1].starts_with("avg-cpu:  %user ") && lines[3].is_empty(), "{plain}");
+    let parts = lines[2].split_whitespace().map(|part| part.parse::<f64>().expect("a number"));
+    assert!((parts.sum::<f64>() - 100.0).abs() < 0.1, "{plain}");
+    assert_eq!(lines[4], heading(&PLAIN), "{plain}");
+    // 50 writes of 4 KiB: kB_read kB_wrtn kB_dscd.
+    let totals: Vec<_> = lines[5].split_whitespace().skip(5).collect();
+    assert_eq!(totals, ["0", "200", "0"], "{plain}");
+    let large = told(&folder, &["iostat", "-k", "-m", "-d", "sda"]);
+    let names = ["MB_read/s", "MB_wrtn"];
+    assert!(names.iter().all(|name| large.contains(name)) && !large.contains("kB"), "{large}");
+    let timed = told(&folder, &["iostat", "-t", "-c", "-y", "0.1", "2"]);
+    let lines: Vec<_> = timed.lines().collect();
+    assert_eq!(lines.len(), 8, "two reports, and no disk: {timed}");
+    for at in [0, 4] {
+        let shape: String =
+            lines[at].chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        assert_eq!(shape, "0000-00-00T00:00:00+0000", "{timed}");
+        assert!(lines[at + 1].starts_with("avg-cpu:"), "{timed}");
+    }
+    // The first one is left out: what was written before is in no report.
+    let later = told(&folder, &["iostat", "-d", "-y", "sda", "0.1", "1"]);
+    let rows: Vec<_> = later.lines().filter(|line| line.starts_with("sda ")).collect();
+    assert!(rows.len() == 1 && !rows[0].contains("200"), "{later}");
+    expect_refused(&folder, &["iostat", "--json", "-m"], &["cannot be used with"]);
     expect_refused(&folder, &["iostat", "sdz"], &["no disk \"sdz\"; there are sda, sdb"]);
     expect_refused(&folder, &["iostat", "--json", "1"], &["COUNT"]);
     daemon.stop();
@@ -89,14 +117,18 @@ const AFTER: &str = "\
  259 2 wsc 1000077 1 8009999 5000033 5 0 40 3 31 10040 5000036 0 0 0 0 1 2
 ";
 
+const CPU_BEFORE: &str = "cpu  1000 20 300 5000 40 5 6 7 100 3\n";
+const CPU_AFTER: &str = "cpu  1333 31 410 5512 77 9 13 19 130 4\n";
+
 /// The real iostat over two readings 10 s apart (it leaves out disks that were never used):
-/// `/sys/block` and `/proc/uptime` are files of ours in a mount namespace of its own, and its alarm
-/// is rung by hand.
+/// `/sys/block`, `/proc/stat` and `/proc/uptime` are files of ours in a mount namespace of its own,
+/// and its alarm is rung by hand.
 const REAL: &str = r#"
 set -eu
 folder=$1
 place() {
     cp "$folder/uptime.$1" "$folder/uptime"
+    cp "$folder/stat.$1" "$folder/stat"
     while read -r _ _ name rest; do
         mkdir -p "/sys/block/$name"
         echo "$rest" > "/sys/block/$name/stat"
@@ -105,10 +137,11 @@ place() {
 mount -t tmpfs none /sys/block
 place before
 mount --bind "$folder/uptime" /proc/uptime
-for form in "-x" "-x -s"; do
+mount --bind "$folder/stat" /proc/stat
+for form in "-x -d" "-x -s -d" "-d" "-d -m" "-x -m -d" "-k"; do
     place before
     mkfifo "$folder/pipe"
-    LC_ALL=C iostat $form -d 1000 2 > "$folder/pipe" &
+    LC_ALL=C iostat $form 1000 2 > "$folder/pipe" &
     iostat=$!
     exec 3< "$folder/pipe"
     # The first report ends with an empty line behind its rows.
@@ -136,12 +169,21 @@ fn our_columns_are_those_of_the_real_iostat() {
     fs::write(near("uptime.before"), "100.00 50.00\n").expect("a file");
     fs::write(near("uptime.after"), "110.00 55.00\n").expect("a file");
     fs::write(near("uptime"), "100.00 50.00\n").expect("a file");
+    fs::write(near("stat.before"), CPU_BEFORE).expect("a file");
+    fs::write(near("stat.after"), CPU_AFTER).expect("a file");
+    fs::write(near("stat"), CPU_BEFORE).expect("a file");
     let path = folder.path().display().to_string();
     let own = ["--mount", "--map-root-user", "--pid", "--fork", "--kill-child"];
     let real = run("unshare", &[&own[..], &["bash", "-c", REAL, "real", &path]].concat());
     let before = parse(BEFORE).expect("diskstats");
     let mut ours = Vec::new();
-    for columns in [&EXTENDED[..], &SHORT[..]] {
+    let cpu = [CPU_BEFORE, CPU_AFTER].map(|text| parse_cpu(text).expect("a line of CPUs"));
+    let mega = [in_megabytes(&PLAIN), in_megabytes(&EXTENDED)];
+    let forms = [&EXTENDED[..], &SHORT, &PLAIN, &mega[0], &mega[1], &PLAIN];
+    for (place, columns) in forms.into_iter().enumerate() {
+        if place == forms.len() - 1 {
+            ours.extend(cpu_lines(&cpu[0], &cpu[1]));
+        }
         ours.push(heading(columns));
         for ((name, before), (_, after)) in before.iter().zip(parse(AFTER).expect("diskstats")) {
             ours.push(row(columns, name, &Change::between(before, &after, 10.0)));

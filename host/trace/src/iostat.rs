@@ -1,4 +1,5 @@
-//! The columns of `iostat -x` from two readings of `/proc/diskstats`.
+//! The columns of `iostat` and `iostat -x` from two readings of `/proc/diskstats`, and the use of
+//! the CPUs from two of `/proc/stat`.
 //!
 //! Formulas, order, widths and decimals are those of sysstat 12.6.1; a test of the command holds
 //! them against the real one. A counter that went backwards counts as one that stood still.
@@ -43,12 +44,19 @@ pub fn parse(text: &str) -> Result<Vec<(String, Counters)>, Malformed> {
     text.lines().enumerate().map(read).collect()
 }
 
-/// A column: its heading, its width and its value, which has two decimals.
+/// A column: its heading, its width and its value.
+#[derive(Clone, Copy)]
 pub struct Column {
     /// As iostat spells it.
     pub name: &'static str,
+    /// Its name where it counts megabytes, if it counts bytes.
+    mega: Option<&'static str>,
     width: usize,
+    /// Digits behind the point; without any, parts of a unit are left out.
+    decimals: usize,
     value: fn(&Change) -> f64,
+    /// By how much its value is shown.
+    scale: f64,
 }
 
 /// The difference of two readings.
@@ -126,25 +134,48 @@ fn quotient(part: f64, of: f64) -> f64 {
 }
 
 const fn column(name: &'static str, width: usize, value: fn(&Change) -> f64) -> Column {
-    Column { name, width, value }
+    Column { name, mega: None, width, decimals: 2, value, scale: 1.0 }
 }
+
+impl Column {
+    /// The same, which counts kilobytes and may count megabytes under this name.
+    const fn or(self, mega: &'static str) -> Column {
+        Column { mega: Some(mega), ..self }
+    }
+
+    /// The same, in whole units.
+    const fn whole(self) -> Column {
+        Column { decimals: 0, ..self }
+    }
+}
+
+/// The columns of `iostat`.
+pub const PLAIN: [Column; 7] = [
+    column("tps", 8, |of| of.sum(Change::rate)),
+    column("kB_read/s", 12, |of| of.kilobytes(READ)).or("MB_read/s"),
+    column("kB_wrtn/s", 12, |of| of.kilobytes(WRITE)).or("MB_wrtn/s"),
+    column("kB_dscd/s", 12, |of| of.kilobytes(DISCARD)).or("MB_dscd/s"),
+    column("kB_read", 10, |of| of.delta[READ + 2] / 2.0).or("MB_read").whole(),
+    column("kB_wrtn", 10, |of| of.delta[WRITE + 2] / 2.0).or("MB_wrtn").whole(),
+    column("kB_dscd", 10, |of| of.delta[DISCARD + 2] / 2.0).or("MB_dscd").whole(),
+];
 
 /// The columns of `iostat -x`.
 pub const EXTENDED: [Column; 22] = [
     column("r/s", 7, |of| of.rate(READ)),
-    column("rkB/s", 9, |of| of.kilobytes(READ)),
+    column("rkB/s", 9, |of| of.kilobytes(READ)).or("rMB/s"),
     column("rrqm/s", 8, |of| of.rate(READ + 1)),
     column("%rrqm", 6, |of| of.merged(READ)),
     column("r_await", 7, |of| of.wait(READ)),
     column("rareq-sz", 8, |of| of.size(READ)),
     column("w/s", 7, |of| of.rate(WRITE)),
-    column("wkB/s", 9, |of| of.kilobytes(WRITE)),
+    column("wkB/s", 9, |of| of.kilobytes(WRITE)).or("wMB/s"),
     column("wrqm/s", 8, |of| of.rate(WRITE + 1)),
     column("%wrqm", 6, |of| of.merged(WRITE)),
     column("w_await", 7, |of| of.wait(WRITE)),
     column("wareq-sz", 8, |of| of.size(WRITE)),
     column("d/s", 7, |of| of.rate(DISCARD)),
-    column("dkB/s", 9, |of| of.kilobytes(DISCARD)),
+    column("dkB/s", 9, |of| of.kilobytes(DISCARD)).or("dMB/s"),
     column("drqm/s", 8, |of| of.rate(DISCARD + 1)),
     column("%drqm", 6, |of| of.merged(DISCARD)),
     column("d_await", 7, |of| of.wait(DISCARD)),
@@ -158,7 +189,7 @@ pub const EXTENDED: [Column; 22] = [
 /// The columns of `iostat -x -s`.
 pub const SHORT: [Column; 7] = [
     column("tps", 8, |of| of.sum(Change::rate)),
-    column("kB/s", 9, |of| of.sum(Change::kilobytes)),
+    column("kB/s", 9, |of| of.sum(Change::kilobytes)).or("MB/s"),
     column("rqm/s", 8, |of| quotient(of.total(1), of.seconds)),
     column("await", 7, |of| quotient(of.total(3), of.total(0))),
     column("areq-sz", 8, |of| quotient(of.total(2), of.total(0)) / 2.0),
@@ -170,8 +201,18 @@ impl Column {
     /// Its value, in iostat's unit: a rate per second, kB, ms or per cent.
     #[must_use]
     pub fn value(&self, of: &Change) -> f64 {
-        (self.value)(of)
+        (self.value)(of) * self.scale
     }
+}
+
+/// The same columns, with megabytes where they have kilobytes.
+#[must_use]
+pub fn in_megabytes(columns: &[Column]) -> Vec<Column> {
+    let mega = |column: &Column| match column.mega {
+        Some(name) => Column { name, mega: None, scale: column.scale / 1024.0, ..*column },
+        None => *column,
+    };
+    columns.iter().map(mega).collect()
 }
 
 /// The line of headings.
@@ -191,9 +232,52 @@ pub fn row(columns: &[Column], name: &str, change: &Change) -> String {
     let mut line = format!("{name:<13}");
     for column in columns {
         let value = column.value(change);
-        write!(line, " {value:>width$.2}", width = column.width).expect("a string takes text");
+        let value = if column.decimals == 0 { value.floor() } else { value };
+        let (width, decimals) = (column.width, column.decimals);
+        write!(line, " {value:>width$.decimals$}").expect("a string takes text");
     }
     line
+}
+
+/// The time of all CPUs together by what they did, ticks, as in the first line of `/proc/stat`:
+/// user, nice, system, idle, iowait, irq, softirq, steal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTicks([u64; 8]);
+
+/// The line of `/proc/stat` for all CPUs; `None` if there is none. What a kernel does not count is
+/// 0.
+#[must_use]
+pub fn parse_cpu(text: &str) -> Option<CpuTicks> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let mut ticks = [0; 8];
+    for (place, word) in ticks.iter_mut().zip(line.split_ascii_whitespace()) {
+        *place = word.parse().ok()?;
+    }
+    Some(CpuTicks(ticks))
+}
+
+/// The two lines of iostat on the CPUs between two readings. A counter that went backwards counts
+/// as one that stood still, and without any time all are 0.
+#[must_use]
+pub fn cpu_lines(before: &CpuTicks, after: &CpuTicks) -> [String; 2] {
+    let mut spent = [0.0; 8];
+    for (place, spent) in spent.iter_mut().enumerate() {
+        *spent = after.0[place].saturating_sub(before.0[place]) as f64;
+    }
+    let [user, nice, system, idle, iowait, irq, softirq, steal] = spent;
+    let all: f64 = spent.iter().sum();
+    let parts = [
+        ("%user", user),
+        ("%nice", nice),
+        ("%system", system + irq + softirq),
+        ("%iowait", iowait),
+        ("%steal", steal),
+        ("%idle", idle),
+    ];
+    let heads: Vec<String> = parts.iter().map(|(name, _)| format!("{name:>7}")).collect();
+    let values: Vec<String> =
+        parts.iter().map(|(_, part)| format!("{:>7.2}", 100.0 * quotient(*part, all))).collect();
+    [format!("avg-cpu:{}", heads.join(" ")), format!("{:8}{}", "", values.join(" "))]
 }
 
 #[cfg(test)]

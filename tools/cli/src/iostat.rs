@@ -1,35 +1,62 @@
-//! `weir iostat`: what the disks of a running daemon do, in the columns of `iostat -x`.
+//! `weir iostat`: what the disks of a running daemon do, in the columns of sysstat's iostat.
 
+use std::fs;
 use std::io::{self, Write};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use serde_json::{Map, json};
+use weir_bench::results::document::utc;
 use weir_control::ControlClient;
 use weir_trace::document::{IostatDisk, IostatDocument, IostatKind, IostatReport};
-use weir_trace::iostat::{Change, Column, Counters, EXTENDED, SHORT, heading, parse, row};
+use weir_trace::iostat::{
+    Change, Column, Counters, CpuTicks, EXTENDED, PLAIN, SHORT, cpu_lines, heading, in_megabytes,
+    parse, parse_cpu, row,
+};
 
 use crate::Failure;
 use crate::control::Control;
 use crate::output::print_line;
 
-/// Shows what the disks of a running daemon do, in the columns of `iostat -x`.
+/// Shows what the disks of a running daemon and the CPUs of the machine do, as iostat does.
 ///
 /// The first report is the average since the daemon took up the disk, as iostat's is since boot;
-/// each further one covers the interval before it.
+/// of the CPUs it is since boot. Each further one covers the interval before it.
 ///
-/// Example: weir iostat sda 1 10
+/// Example: weir iostat -x sda 1 10
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment, override_usage = "weir iostat [OPTIONS] [DISK] [INTERVAL [COUNT]]")]
 pub(crate) struct Iostat {
     /// A disk (all if not given), seconds between reports, and how many reports.
     #[arg(value_name = "DISK|INTERVAL|COUNT", num_args = 0..=3)]
     what: Vec<String>,
-    /// The short form: all directions together.
+    /// Extended statistics: waits, sizes, merges, queue and use.
+    #[arg(short = 'x', long)]
+    extended: bool,
+    /// The short form of those: all directions together.
     #[arg(short, long)]
     short: bool,
-    /// One JSON document on standard output and nothing else; with an interval it needs a count.
-    #[arg(long)]
+    /// The disks without the CPUs.
+    #[arg(short, long)]
+    disks: bool,
+    /// The CPUs of the machine; without --disks no disk.
+    #[arg(short, long)]
+    cpu: bool,
+    /// Kilobytes, as without it.
+    #[arg(short, long, overrides_with = "megabytes")]
+    kilobytes: bool,
+    /// Megabytes in place of kilobytes.
+    #[arg(short, long, overrides_with = "kilobytes")]
+    megabytes: bool,
+    /// Leaves the first report out, where there are further ones.
+    #[arg(short = 'y', long)]
+    omit_first: bool,
+    /// Puts the time before each report, UTC.
+    #[arg(short, long)]
+    time: bool,
+    /// One JSON document on standard output and nothing else, with the extended statistics of
+    /// disks; with an interval it needs a count.
+    #[arg(long, conflicts_with_all = ["disks", "cpu", "megabytes", "time"])]
     json: bool,
     #[command(flatten)]
     control: Control,
@@ -115,10 +142,7 @@ impl Iostat {
             let what = "--json prints one document at the end: it needs a COUNT behind INTERVAL";
             return Err(Failure::Bad(String::from(what)));
         }
-        let mut output = Output {
-            columns: if self.short { &SHORT } else { &EXTENDED },
-            document: self.json.then(IostatDocument::default),
-        };
+        let mut output = self.output()?;
         match self.report(&asked, &mut output) {
             Err(Stop::Daemon(failure)) => return Err(failure),
             // The reader has seen enough.
@@ -135,6 +159,28 @@ impl Iostat {
         Ok(())
     }
 
+    /// What each report has, and where it goes.
+    fn output(&self) -> Result<Output, Failure> {
+        let columns: &[Column] = match (self.short, self.extended || self.json) {
+            (true, _) => &SHORT,
+            (false, true) => &EXTENDED,
+            (false, false) => &PLAIN,
+        };
+        let has_cpu = !self.json && (self.cpu || !self.disks);
+        let cpu = has_cpu.then(|| Cpu { before: CpuTicks::default() });
+        Ok(Output {
+            columns: if self.megabytes && !self.kilobytes {
+                in_megabytes(columns)
+            } else {
+                columns.to_vec()
+            },
+            cpu,
+            has_disks: self.disks || !self.cpu,
+            has_time: self.time,
+            document: self.json.then(IostatDocument::default),
+        })
+    }
+
     fn report(&self, asked: &Asked, output: &mut Output) -> Result<(), Stop> {
         // A daemon lets go of a client that is silent for long, so each reading is a new one.
         let mut client = self.control.connect()?;
@@ -148,11 +194,16 @@ impl Iostat {
         }
         let first = wanted(since_start(&mut client, &before)?, asked);
         drop(client);
-        output.put(true, &first)?;
+        let is_left_out = self.omit_first && asked.interval.is_some();
+        match is_left_out {
+            true => output.pass()?,
+            false => output.put(true, &first)?,
+        }
         let Some(interval) = asked.interval else { return Ok(()) };
         let mut next = before.at + interval;
         let reports = asked.count.unwrap_or(u64::MAX);
-        for _ in 1..reports {
+        // As many as asked for, whichever is the first.
+        for _ in u64::from(!is_left_out)..reports {
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
             let after = Reading::take(&mut self.control.connect()?)?;
             output.put(false, &wanted(after.since(&before), asked))?;
@@ -191,12 +242,42 @@ impl From<io::Error> for Stop {
 
 /// Where reports go: to standard output at once, or into a document.
 struct Output {
-    columns: &'static [Column],
+    columns: Vec<Column>,
+    /// The CPUs, if they are to be in it.
+    cpu: Option<Cpu>,
+    has_disks: bool,
+    has_time: bool,
     document: Option<IostatDocument>,
 }
 
+/// The time of the CPUs at the last report.
+struct Cpu {
+    before: CpuTicks,
+}
+
+impl Cpu {
+    /// The lines on the time since the last report.
+    fn lines(&mut self) -> Result<[String; 2], Failure> {
+        let text = fs::read_to_string(STAT).map_err(|error| format!("{STAT}: {error}"))?;
+        let now = parse_cpu(&text).ok_or_else(|| format!("{STAT} has no line `cpu` of numbers"))?;
+        let lines = cpu_lines(&self.before, &now);
+        self.before = now;
+        Ok(lines)
+    }
+}
+
+const STAT: &str = "/proc/stat";
+
 impl Output {
-    fn put(&mut self, is_first: bool, changes: &[(String, Change)]) -> io::Result<()> {
+    /// Passes over a report: the next one is of the time after it.
+    fn pass(&mut self) -> Result<(), Stop> {
+        if let Some(cpu) = &mut self.cpu {
+            cpu.lines()?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, is_first: bool, changes: &[(String, Change)]) -> Result<(), Stop> {
         let seconds = changes.iter().map(|(_, change)| change.seconds()).fold(0.0, f64::max);
         if let Some(document) = &mut self.document {
             let disks = changes.iter().map(|(name, change)| {
@@ -214,19 +295,29 @@ impl Output {
             return Ok(());
         }
         let mut text = String::new();
-        if is_first {
+        if self.has_time {
+            // As iostat has it where S_TIME_FORMAT is ISO.
+            let time = utc(SystemTime::now());
+            text.push_str(&format!("{}+0000\n", time.trim_end_matches('Z')));
+        }
+        if is_first && self.has_disks {
             text.push_str(&format!("averages since the start, {seconds:.1} s ago\n"));
         }
-        text.push_str(&heading(self.columns));
-        text.push('\n');
-        for (name, change) in changes {
-            text.push_str(&row(self.columns, name, change));
+        if let Some(cpu) = &mut self.cpu {
+            text.push_str(&format!("{}\n\n", cpu.lines()?.join("\n")));
+        }
+        if self.has_disks {
+            text.push_str(&heading(&self.columns));
+            text.push('\n');
+            for (name, change) in changes {
+                text.push_str(&row(&self.columns, name, change));
+                text.push('\n');
+            }
             text.push('\n');
         }
-        text.push('\n');
         let mut stdout = io::stdout().lock();
         stdout.write_all(text.as_bytes())?;
-        stdout.flush()
+        Ok(stdout.flush()?)
     }
 }
 

@@ -61,6 +61,7 @@ enum Command {
     Ls(tree::Ls),
     Get(tree::Get),
     Set(tree::Set),
+    Tree(tree::Tree),
     Iostat(iostat::Iostat),
     #[cfg(feature = "top")]
     Top(top::Top),
@@ -157,13 +158,17 @@ fn main() -> ExitCode {
         None => error.exit(),
     });
     let cli = Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
-    descriptors::raise();
-    hear_of_sizes();
+    // The command that runs in a tree takes the place of this one, with the limits that it had.
+    if !matches!(cli.command, Command::Tree(_)) {
+        descriptors::raise();
+        hear_of_sizes();
+    }
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Ls(ls) => ls.run(),
         Command::Get(get) => get.run(),
         Command::Set(set) => set.run(),
+        Command::Tree(tree) => tree.run(),
         Command::Iostat(iostat) => iostat.run(),
         #[cfg(feature = "top")]
         Command::Top(top) => top.run(),

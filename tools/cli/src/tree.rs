@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+mod exec;
 mod paths;
 
 use clap::Args;
@@ -16,6 +17,7 @@ use crate::log::say;
 use crate::output::{print, print_line};
 use crate::reload::FAILED;
 
+pub(crate) use exec::Tree;
 use paths::{Found, expand, is_pattern, plain};
 
 /// Lists a directory of a running daemon's tree.
