@@ -36,11 +36,15 @@ struct DiskState {
 }
 
 /// A hard queue and the submitter slots that feed it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Queue {
     pub(super) index: String,
     pub(super) slots: String,
     pub(super) tags: String,
+    /// Requests that the driver ever ended.
+    pub(super) completed: u64,
+    /// And a second, between two readings.
+    pub(super) rate: f64,
 }
 
 /// A client and its counters.
@@ -121,7 +125,10 @@ fn disk(client: &mut ControlClient, name: String) -> Result<DiskState, ClientErr
     for index in there(directories(client, &folder))?.unwrap_or_default() {
         let slots = line(client, &format!("{folder}/{index}/cpu_list"))?;
         let tags = line(client, &format!("{folder}/{index}/nr_tags"))?;
-        queues.push(Queue { index, slots, tags });
+        // Reads and writes; a daemon of an older version has no such file.
+        let told = there(line(client, &format!("{folder}/{index}/completed")))?.unwrap_or_default();
+        let completed = told.split(' ').filter_map(|count| count.parse::<u64>().ok()).sum();
+        queues.push(Queue { index, slots, tags, completed, rate: 0.0 });
     }
     // Mapped disks alone have one.
     let listed = there(client.read(&format!("block/{name}/weir/listing")))?.unwrap_or_default();
@@ -270,6 +277,18 @@ impl Scene {
     /// Between an earlier sample and a later one.
     pub(super) fn between(before: &Sample, after: &Sample) -> Scene {
         let changes = after.reading.since(&before.reading);
+        let seconds = after.at().duration_since(before.at()).as_secs_f64();
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds.max(1e-9);
+        let queues = |state: &DiskState| {
+            let before = before.disks.iter().find(|disk| disk.name == state.name);
+            let then = |index: &str| {
+                let queue = before.and_then(|disk| disk.queues.iter().find(|q| q.index == index));
+                queue.map_or(0, |queue| queue.completed)
+            };
+            let between =
+                |q: &Queue| Queue { rate: rate(q.completed, then(&q.index)), ..q.clone() };
+            state.queues.iter().map(between).collect()
+        };
         let disk = |state: &DiskState| {
             let found = changes.iter().find(|(name, _)| *name == state.name);
             let of = |name| found.map_or(0.0, |(_, change)| column(change, name));
@@ -280,7 +299,7 @@ impl Scene {
                 name: state.name.clone(),
                 scheduler: state.scheduler.clone(),
                 mode: state.mode.clone(),
-                queues: state.queues.clone(),
+                queues: queues(state),
                 pool: state.pool.clone(),
                 listing: state.listing.clone(),
                 reads,
@@ -291,7 +310,6 @@ impl Scene {
                 busy_pct: of("%util"),
             }
         };
-        let seconds = after.at().duration_since(before.at()).as_secs_f64();
         let known = before.clients.iter().map(|state| (state.path(), state));
         let known: HashMap<String, &ClientState> = known.collect();
         let none = ClientState::default();
@@ -305,7 +323,6 @@ impl Scene {
             // A client that came in between began at 0.
             let before = known.get(&name).copied().unwrap_or(&none);
             let times = TimesBetween::of(&before.times, &state.times);
-            let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds.max(1e-9);
             ClientLine {
                 // As in the tree, so that what is done about it is `weir set` and this name.
                 name,
@@ -533,5 +550,35 @@ mod tests {
         let shown: Vec<_> =
             scene.clients.iter().map(|it| (&*it.name, it.ios, it.kilobytes)).collect();
         assert_eq!(shown, [("x/a/1", 1.0, 1.0), ("nbd/b/1", 2.0, 2.0), ("nbd/c/1", 10.0, 10.0)]);
+    }
+
+    #[test]
+    fn a_hard_queue_has_the_rate_of_what_it_ended_between_two_readings() {
+        let queue = |index: &str, completed| Queue {
+            index: String::from(index),
+            completed,
+            ..Queue::default()
+        };
+        let disk = |name: &str, queues| DiskState {
+            name: String::from(name),
+            queues,
+            ..DiskState::default()
+        };
+        let began = Instant::now();
+        let sample = |seconds, disks| {
+            let at = began + Duration::from_secs(seconds);
+            let reading = Reading { disks: Vec::new(), at };
+            Sample { reading, disks, clients: Vec::new(), weights: BTreeMap::new() }
+        };
+        let before = vec![disk("a", vec![queue("0", 100)]), disk("b", vec![queue("0", 7)])];
+        // Of `a` one more queue; `b` is another disk of that name, and `c` came in between.
+        let after = vec![
+            disk("c", vec![queue("0", 8)]),
+            disk("b", vec![queue("0", 3)]),
+            disk("a", vec![queue("0", 104), queue("1", 20)]),
+        ];
+        let scene = Scene::between(&sample(0, before), &sample(2, after));
+        let rates = scene.disks.iter().flat_map(|disk| disk.queues.iter().map(|queue| queue.rate));
+        assert_eq!(rates.collect::<Vec<_>>(), [4.0, 0.0, 2.0, 10.0]);
     }
 }

@@ -241,7 +241,8 @@ impl View {
         }
     }
 
-    /// Which submitters and clients feed which hard queue of a disk.
+    /// Which submitters and clients feed which hard queue of a disk, and the requests a second that
+    /// its driver ends.
     fn map_lines(&self, disk: &DiskLine) -> Vec<Line<'_>> {
         let title = format!("{}: submitters and clients by hard queue", printable(&disk.name));
         let mut lines = vec![Line::from(""), Line::styled(title, bold())];
@@ -256,12 +257,14 @@ impl View {
         if disk.queues.is_empty() {
             lines.push(Line::from(format!("  one queue for all <- {}", feeding("all"))));
         }
-        for Queue { index, slots, tags } in &disk.queues {
+        for Queue { index, slots, tags, rate, .. } in &disk.queues {
             let many = |text: &str| if text == "1" { "" } else { "s" };
             let slot = if slots.contains([',', '-']) { "slots" } else { "slot" };
             let clients = feeding(index);
-            let text =
-                format!("  {index} ({tags} tag{}) <- {slot} {slots} <- {clients}", many(tags));
+            let text = format!(
+                "  {index} ({tags} tag{}, {rate:.0}/s) <- {slot} {slots} <- {clients}",
+                many(tags)
+            );
             lines.push(Line::from(printable(&text)));
         }
         lines.extend(disk.listing.iter().map(|line| Line::from(format!("  {}", printable(line)))));
@@ -448,6 +451,8 @@ mod tests {
             index: at.to_string(),
             slots: at.to_string(),
             tags: String::from("64"),
+            rate: 1234.4,
+            ..Queue::default()
         };
         let disk = |at: usize| DiskLine {
             name: format!("scratch-disk-{at:02}"),
@@ -532,7 +537,7 @@ mod tests {
     fn a_frame_of_its_own_height_has_every_disk_queue_and_client() {
         let view = view(22, 11, 9);
         let text = drawn(&view, 110, view.height()).join("\n");
-        for name in ["scratch-disk-21", "\n  10 (64 tags) <- slot 10 <-", "nbd/sda/8"] {
+        for name in ["scratch-disk-21", "\n  10 (64 tags, 1234/s) <- slot 10 <-", "nbd/sda/8"] {
             assert!(text.contains(name), "{name}: {text}");
         }
         assert!(!text.contains("more that the screen"), "{text}");
@@ -545,7 +550,7 @@ mod tests {
         view.scene.disks[0].listing = lines.map(String::from).to_vec();
         let shown = drawn(&view, 100, view.height());
         let at = |text: &str| shown.iter().position(|line| line.contains(text));
-        assert!(at("1 (64 tags)").unwrap() < at(lines[0]).unwrap(), "{shown:?}");
+        assert!(at("1 (64 tags, 1234/s)").unwrap() < at(lines[0]).unwrap(), "{shown:?}");
         assert!(at(lines[0]).unwrap() < at(lines[1]).unwrap(), "{shown:?}");
     }
 
