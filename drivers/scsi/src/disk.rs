@@ -174,10 +174,7 @@ impl Unit {
         }
         // Taken before the target is asked: what changes meanwhile leaves another.
         _ = shared.take_wish(Wish::Capacity) | shared.take_wish(Wish::Pages);
-        let refused = shared.set_refused(false);
-        let now = self.host.identify(shared.lun).inspect_err(|_| {
-            shared.set_refused(refused);
-        })?;
+        let now = self.host.identify(shared.lun)?;
         if now.is_silent_of(&shared.facts()) {
             // Its port takes no I/O now, so it tells no size: it is asked again once it does.
             shared.put_size_off();
@@ -189,6 +186,8 @@ impl Unit {
             let what = format!("{}: it is another disk now: {difference}", shared.name);
             return Err(DriverError { what, source: None });
         }
+        // A write that is refused from here on is told again.
+        shared.set_refused(false);
         shared.set_access(now.access);
         let before = shared.facts().disk.capacity.sectors();
         let after = now.disk_limits().capacity;

@@ -57,12 +57,17 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Why it is no part of a device with these limits.
+    /// Why it is no part of a device with these limits for clients that are told this minimum block.
     ///
     /// # Errors
     /// The value and its bound.
-    pub fn check(&self, limits: &Limits) -> Result<(), String> {
-        let (block, whole) = (u64::from(limits.logical_block_size), limits.size().bytes());
+    pub fn check(&self, limits: &Limits, minimum: u32) -> Result<(), String> {
+        let (logical, whole) = (limits.logical_block_size, limits.size().bytes());
+        let (block, what) = match minimum > logical {
+            true => (minimum, "export's minimum block"),
+            false => (logical, "disk's logical block"),
+        };
+        let block = u64::from(block);
         let Slice { offset, size } = *self;
         if *self == Slice::default() {
             return Ok(());
@@ -70,7 +75,7 @@ impl Slice {
         for (name, value) in [("offset", offset), ("size", size.unwrap_or(0))] {
             if !value.is_multiple_of(block) {
                 return Err(format!(
-                    "{name}={value} is no multiple of the disk's logical block of {block} bytes"
+                    "{name}={value} is no multiple of the {what} of {block} bytes"
                 ));
             }
         }
@@ -244,7 +249,7 @@ mod tests {
     #[test]
     fn a_slice_is_whole_blocks_inside_the_disk_and_else_refused_with_value_and_bound() {
         let limits = Limits { capacity: 2048, logical_block_size: 4096, ..Limits::default() };
-        let check = |offset, size| Slice { offset, size }.check(&limits);
+        let check = |offset, size| Slice { offset, size }.check(&limits, 1);
         for (offset, size) in [
             (0, None),
             (4096, None),
@@ -267,7 +272,16 @@ mod tests {
         }
         // A disk of which the last block is a part only is served whole.
         let odd = Limits { padding: 512, ..limits };
-        assert_eq!(Slice::default().check(&odd), Ok(()));
+        assert_eq!(Slice::default().check(&odd, 4096), Ok(()));
+        // Nor does it end inside what its clients are told is a block.
+        let small = Limits { logical_block_size: 512, ..limits };
+        for (offset, size, name) in [(512, None, "offset=512"), (0, Some(6144), "size=6144")] {
+            let slice = Slice { offset, size };
+            assert_eq!(slice.check(&small, 512), Ok(()));
+            let why = slice.check(&small, 4096).expect_err(name);
+            let told = "is no multiple of the export's minimum block of 4096 bytes";
+            assert!(why.starts_with(name) && why.contains(told), "{why}");
+        }
     }
 
     #[test]

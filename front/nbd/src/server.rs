@@ -330,7 +330,7 @@ fn prepare(exports: &[Export], known: &[&str], groups: &Arc<Groups>) -> Result<(
         if exports[..index].iter().any(is_same) || known.contains(&name.as_str()) {
             return Err(ExportError::Twice(name.clone()));
         }
-        if let Err(why) = export.slice.check(&export.device.limits()) {
+        if let Err(why) = export.slice.check(&export.device.limits(), export.minimum_block) {
             return Err(ExportError::Slice(name.clone(), why));
         }
         if groups.join(export.group).is_err() {

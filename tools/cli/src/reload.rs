@@ -274,7 +274,7 @@ impl Reload {
             restart(String::from("kernel_cmdline"));
         }
         if config.metrics != started.metrics {
-            restart(String::from("the addresses of [metrics]"));
+            restart(String::from("addresses or hosts of [metrics]"));
         }
         let named: BTreeMap<&str, &config::Disk> =
             config.disk.iter().map(|disk| (disk.name.as_str(), disk)).collect();

@@ -1,5 +1,6 @@
 //! `weir ls`, `get` and `set`: the tree of a running daemon, over its control socket.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -14,7 +15,7 @@ use crate::Failure;
 use crate::completion::tree_paths;
 use crate::control::Control;
 use crate::log::say;
-use crate::output::{print, print_line};
+use crate::output::{harmless, print, print_line};
 use crate::reload::FAILED;
 
 pub(crate) use exec::Tree;
@@ -227,13 +228,21 @@ fn write_one(
     {
         say(&note);
     }
-    if let Some(disk) = rescheduled(path) {
-        // A daemon that has no such file has nothing to say there.
-        let remarks = client.read("weir/remarks").unwrap_or_default();
-        let of_disk = |line: &&str| line.starts_with(&format!("{disk}: "));
-        remarks.lines().filter(of_disk).for_each(|line| say(&format!("weir: note: {line}")));
-    }
     Ok(())
+}
+
+/// Tells what the daemon has to remark on those of these files that are schedulers of disks.
+fn tell_remarks<'a>(client: &mut ControlClient, paths: impl Iterator<Item = &'a str>) {
+    let disks: BTreeSet<&str> = paths.filter_map(rescheduled).collect();
+    if disks.is_empty() {
+        return;
+    }
+    // A daemon that has no such file has nothing to say there.
+    let remarks = client.read("weir/remarks").unwrap_or_default();
+    let of_disks = |line: &&str| line.split_once(": ").is_some_and(|(of, _)| disks.contains(of));
+    // The daemon's own text.
+    let note = |line: &str| say(&format!("weir: note: {}", harmless(line)));
+    remarks.lines().filter(of_disks).for_each(note);
 }
 
 /// The disk whose scheduler is written to by this path.
@@ -245,10 +254,10 @@ fn rescheduled(path: &str) -> Option<&str> {
 /// from it.
 fn write_all(client: &mut ControlClient, pattern: &str, value: &OsStr) -> Result<(), Failure> {
     let found = files_of(client, pattern)?;
-    let mut failed = 0;
+    let (mut failed, mut written) = (0, Vec::new());
     for Found { shown, path, .. } in &found {
         match write_one(client, shown, path, value) {
-            Ok(()) => {}
+            Ok(()) => written.push(path.as_str()),
             Err(why) if found.len() == 1 => return Err(why),
             Err(Failure::No(why) | Failure::Bad(why)) => {
                 failed += 1;
@@ -256,6 +265,7 @@ fn write_all(client: &mut ControlClient, pattern: &str, value: &OsStr) -> Result
             }
         }
     }
+    tell_remarks(client, written.into_iter());
     some_failed(failed, found.len(), "refused it; the others have it")
 }
 
@@ -265,7 +275,11 @@ impl Set {
         if let (Some(path), Some(value)) = (&self.path, &self.value) {
             return match is_pattern(path) {
                 true => write_all(&mut client, path, value),
-                false => write_one(&mut client, path, plain(path), value),
+                false => {
+                    write_one(&mut client, path, plain(path), value)?;
+                    tell_remarks(&mut client, std::iter::once(plain(path)));
+                    Ok(())
+                }
             };
         }
         let told = client.reload()?;

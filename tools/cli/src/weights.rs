@@ -1,7 +1,7 @@
 //! Weights that act on nothing: on a disk whose scheduler knows none, or of a group that has the
 //! disk for itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use weir::Device;
 use weir_control::config::{Config, Export};
@@ -11,11 +11,14 @@ const BY_WEIGHT: [&str; 2] = ["bfq", "cfq"];
 
 /// A remark for each queue on which a weight that is stated acts on nothing, by the queue's name.
 pub(crate) fn remarks(config: &Config, disks: &[Device]) -> Vec<(String, String)> {
+    if config.group.iter().all(|group| group.weight.is_none()) {
+        return Vec::new();
+    }
+    let disks: HashMap<&str, &Device> =
+        disks.iter().map(|disk| (disk.config().name.as_str(), disk)).collect();
     let mut queues: BTreeMap<String, (String, Vec<Export>)> = BTreeMap::new();
     for export in config.exports() {
-        let Some(disk) = disks.iter().find(|disk| disk.config().name == export.disk) else {
-            continue;
-        };
+        let Some(disk) = disks.get(export.disk.as_str()) else { continue };
         let (queue, scheduler) = (disk.whole().config().name.clone(), disk.scheduler());
         let of_queue = queues.entry(queue).or_insert((String::from(scheduler), Vec::new()));
         of_queue.1.push(export);

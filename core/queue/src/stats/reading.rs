@@ -34,8 +34,12 @@ impl QueueUse {
     }
 
     pub(crate) fn of(gauges: &LaneGauges) -> QueueUse {
-        let in_driver = gauges.in_driver();
-        QueueUse { ended: [0, 1].map(|direction: usize| gauges.ended[direction].read()), in_driver }
+        // What has ended first: a request that ends in between is with the driver, and is not
+        // counted twice.
+        let ended = [0, 1].map(|direction: usize| gauges.ended[direction].read());
+        let issued = [0, 1].map(|direction: usize| gauges.issued[direction].read());
+        let in_driver = [0, 1].map(|direction| issued[direction].saturating_sub(ended[direction]));
+        QueueUse { ended, in_driver }
     }
 }
 

@@ -158,7 +158,7 @@ const SECTIONS: [Section; 5] = [
                 "hosts",
                 "names, as in `[\"weir.example\"]`",
                 "none",
-                "Names that a request by TCP may call the address by, beside its own in `listen`, \
+                "Names that a request may call the address by, beside its own in `listen`, \
                  its number and `localhost`.",
             ],
         ],

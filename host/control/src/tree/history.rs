@@ -32,7 +32,14 @@ type Key = (String, String);
 /// The readings.
 pub(crate) struct History {
     began: Instant,
-    read: Mutex<BTreeMap<Key, VecDeque<(Instant, Moved)>>>,
+    read: Mutex<Readings>,
+}
+
+#[derive(Default)]
+struct Readings {
+    of: BTreeMap<Key, VecDeque<(Instant, Moved)>>,
+    /// When it was last looked which are to be forgotten.
+    swept: Option<Instant>,
 }
 
 impl Default for History {
@@ -46,8 +53,12 @@ impl History {
     pub(crate) fn since(&self, key: Key, moved: Moved, now: Instant) -> (Moved, Duration) {
         let mut all = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let age = |at: Instant| now.saturating_duration_since(at);
-        all.retain(|_, read| read.back().is_some_and(|(at, _)| age(*at) < KEPT));
-        let read = all.entry(key).or_default();
+        // Not for each of a thousand disks of one file.
+        if all.swept.is_none_or(|at| age(at) >= WINDOW) {
+            all.of.retain(|_, read| read.back().is_some_and(|(at, _)| age(*at) < KEPT));
+            all.swept = Some(now);
+        }
+        let read = all.of.entry(key).or_default();
         // The second of two that are both old enough does for all that comes.
         while read.get(1).is_some_and(|(at, _)| age(*at) >= WINDOW) {
             read.pop_front();
@@ -100,13 +111,13 @@ mod tests {
         }
         let all = history.read.lock().unwrap();
         assert!(
-            all.values().all(|read| read.len() <= 22),
+            all.of.values().all(|read| read.len() <= 22),
             "{:?}",
-            all.values().map(VecDeque::len).max()
+            all.of.values().map(VecDeque::len).max()
         );
         drop(all);
         let key = (String::from("b"), String::from("sda"));
         history.since(key, Moved::default(), at(1_000_000));
-        assert_eq!(history.read.lock().unwrap().len(), 1, "what is not read is forgotten");
+        assert_eq!(history.read.lock().unwrap().of.len(), 1, "what is not read is forgotten");
     }
 }

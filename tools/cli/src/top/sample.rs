@@ -171,10 +171,12 @@ fn histogram(text: &str) -> Latencies {
 
 /// All clients, and the weights of groups by path, in one request.
 fn clients(client: &mut ControlClient) -> Result<(Vec<ClientState>, Weights), Failure> {
-    let told = client.read("weir/clients").map_err(|error| {
-        let old = "a daemon of an older version tells of its clients elsewhere";
-        Failure::Bad(format!("{error}: {old}"))
-    })?;
+    let told = match client.read("weir/clients") {
+        Err(ClientError::Refused(why)) if why.errno == Errno::NotFound => {
+            return Err(Failure::from("the daemon is of an older version: it has no weir/clients"));
+        }
+        told => told?,
+    };
     let told: Value = serde_json::from_str(&told)
         .map_err(|error| Failure::Bad(format!("weir/clients of the daemon: {error}")))?;
     let weight = |(path, weight): (&String, &Value)| Some((path.clone(), weight.as_u64()?));
