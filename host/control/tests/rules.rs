@@ -98,7 +98,7 @@ fn each_key_matches_what_it_says() {
         (r#"DRIVER=="""#, true),
         (r#"DRIVERS=="?*""#, false),
         (r#"ATTR{queue/none}=="*""#, false),
-        (r#"ATTR{queue/none}!="*""#, true),
+        (r#"ATTR{queue/none}!="*""#, false),
         (r#"ATTR{device/model}=="DISK 1""#, true),
         (r#"ATTR{device/model}=="DISK 1  ""#, true),
         (r#"ATTR{device/model}=="DISK 1 ""#, false),

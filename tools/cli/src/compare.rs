@@ -388,16 +388,16 @@ impl Compare {
     fn choose_metric(&mut self, specs: &[RunSpec]) -> Result<(), Failure> {
         // What was published of its model is the latency of writes.
         let is_hpc = self.job.is("hpc") && specs.iter().all(RunSpec::has_reads_and_writes);
-        if self.metric.is_none() && is_hpc {
+        // Jobs that end by themselves are compared by when they do.
+        let ends = specs.iter().all(RunSpec::ends_by_itself);
+        if self.metric.is_none() && is_hpc && !ends {
             self.metric = Some(String::from(WRITE_LATENCY));
         }
         let metric = self.metric.as_deref().unwrap_or_default();
         let is_of = |kind: &str| metric.starts_with(kind);
         let (has, why) = match () {
             () if is_of("commit") => (self.job.is_oltp(), "only the preset oltp commits"),
-            () if is_of("makespan") => {
-                (specs.iter().all(RunSpec::ends_by_itself), "the job does not end by itself")
-            }
+            () if is_of("makespan") => (ends, "the job does not end by itself"),
             () if is_of("read") || is_of("write") => (
                 specs.iter().all(RunSpec::has_reads_and_writes),
                 "the job has not both reads and writes; where all is of one kind, iops and \

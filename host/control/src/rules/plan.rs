@@ -219,9 +219,11 @@ impl<'a> Turn<'a> {
             "SUBSYSTEM" | "SUBSYSTEMS" => is("block"),
             "DRIVER" | "DRIVERS" => is(""),
             "DEVPATH" => is(&self.path()),
-            "ATTR" | "ATTRS" => {
-                self.attribute(&term.attribute).is_some_and(|text| is(trimmed(&term.value, &text)))
-            }
+            "ATTR" | "ATTRS" => match self.attribute(&term.attribute) {
+                Some(text) => is(trimmed(&term.value, &text)),
+                // A file that is not there is neither equal nor unequal, as udev has it.
+                None => return false,
+            },
             "ENV" => is(self.env.get(&term.attribute).map_or("", String::as_str)),
             "CONST" => is(constant(&term.attribute)),
             "TAG" => self.tags.iter().any(|tag| is(tag)),

@@ -146,7 +146,8 @@ fn hpc(text: &mut String, outcome: &Bench) -> std::fmt::Result {
     writeln!(
         text,
         "The document: Caldwell, Improving Block-level Efficiency with scsi-mq (2015), SCSI writes \
-         below Lustre. Both are bounds of comparisons: weir compare hpc has two of these."
+         below Lustre. Both are bounds of comparisons. weir compare hpc compares both \
+         paths; CPU idle is in its report."
     )
 }
 
@@ -191,7 +192,7 @@ fn vdbench(text: &mut String, outcome: &Bench) -> std::fmt::Result {
 }
 
 fn hdparm(text: &mut String, outcome: &Bench) -> std::fmt::Result {
-    writeln!(text, "\n{:10} {:>12} {:>14} {:>14}", "", "MiB/s", "doc legacy", "doc mq")?;
+    writeln!(text, "\n{:10} {:>12} {:>14} {:>14}", "", "MiB/s", "doc before", "doc after")?;
     for (name, legacy, mq) in HDPARM {
         let group = outcome.groups.iter().find(|group| group.name == name);
         let Some(group) = group else { continue };

@@ -56,10 +56,10 @@ impl Daemon {
 
 /// How a disk ends that comes to rest.
 fn end_of(disk: &Device) -> &'static str {
-    let settings = disk.settings();
-    match (settings.barriers, settings.limits.volatile_cache) {
-        (false, _) => "disks closed, durability disabled",
-        (true, true) => "disks flushed and closed",
-        (true, false) => "disks closed, which have no write cache to flush",
+    // Of a disk that lies on others it is theirs as well.
+    match (disk.is_durability_disabled(), disk.settings().limits.volatile_cache) {
+        (true, _) => "disks closed, durability disabled",
+        (false, true) => "disks flushed and closed",
+        (false, false) => "disks closed, which have no write cache to flush",
     }
 }

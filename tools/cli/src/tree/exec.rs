@@ -37,6 +37,9 @@ enum Sub {
 /// own; without the right to make one, in a user namespace, where the kernel lets every user have
 /// one. Its exit status is that of the command.
 ///
+/// /dev and /sys/dev stay the host's: /dev/sda is no disk of weir's there, which is DIR/dev/sda, and
+/// lsblk and fdisk do not work.
+///
 /// Example: weir tree exec /run/weir/tree -- iostat -x 1
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -70,7 +73,8 @@ impl Exec {
         for (file, place) in PLACES {
             let from = tree.join(file);
             mount_bind(from.as_path(), place).map_err(|error| {
-                Failure::Bad(format!("{} in place of {place}: {error}", from.display()))
+                let hint = hint(error);
+                Failure::Bad(format!("{} in place of {place}: {error}{hint}", from.display()))
             })?;
         }
         let Some((program, arguments)) = self.command.split_first() else {
@@ -117,6 +121,16 @@ fn checked(at: &Path) -> Result<PathBuf, Failure> {
 /// FUSE_SUPER_MAGIC, statfs(2).
 const FUSE: u64 = 0x6573_5546;
 
+/// Who may have a namespace.
+const TAKES: &str = ": it takes root, or a kernel that lets every user make one \
+    (user.max_user_namespaces, and where there is one kernel.unprivileged_userns_clone or \
+    kernel.apparmor_restrict_unprivileged_userns)";
+
+/// What it takes, where a right is missing.
+fn hint(error: Errno) -> &'static str {
+    if matches!(error, Errno::PERM | Errno::ACCESS) { TAKES } else { "" }
+}
+
 /// A mount namespace of this process, from which nothing is seen outside.
 fn enter_namespace() -> Result<(), Failure> {
     match unshare(UnshareFlags::NEWNS) {
@@ -124,9 +138,11 @@ fn enter_namespace() -> Result<(), Failure> {
         Err(Errno::PERM) => enter_user_namespace()?,
         Err(error) => return Err(Failure::Bad(format!("a mount namespace: {error}"))),
     }
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private)
-        .map_err(|error| Failure::Bad(format!("the mounts of a namespace of its own: {error}")))
+    // What is mounted here goes nowhere; what the host unmounts is not kept here.
+    let inward = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", inward).map_err(|error| {
+        Failure::Bad(format!("the mounts of a namespace of its own: {error}{}", hint(error)))
+    })
 }
 
 /// The same in a user namespace in which every id is what it was.
@@ -134,10 +150,7 @@ fn enter_user_namespace() -> Result<(), Failure> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS).map_err(|error| {
         Failure::Bad(format!(
-            "this user may make no mount namespace, nor a user namespace ({error}): it takes root, \
-             or a kernel that lets every user make one (user.max_user_namespaces, and where there \
-             is one kernel.unprivileged_userns_clone or \
-             kernel.apparmor_restrict_unprivileged_userns)"
+            "this user may make no mount namespace, nor a user namespace ({error}){TAKES}"
         ))
     })?;
     let (user, group) = (user.as_raw(), group.as_raw());
@@ -148,7 +161,8 @@ fn enter_user_namespace() -> Result<(), Failure> {
         ("gid_map", format!("{group} {group} 1")),
     ] {
         fs::write(format!("/proc/self/{file}"), text).map_err(|error| {
-            Failure::Bad(format!("the {file} of a user namespace of its own: {error}"))
+            let hint = Errno::from_io_error(&error).map_or("", hint);
+            Failure::Bad(format!("the {file} of a user namespace of its own: {error}{hint}"))
         })?;
     }
     Ok(())
