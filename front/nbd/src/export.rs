@@ -57,7 +57,8 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Why it is no part of a device with these limits for clients that are told this minimum block.
+    /// Why it is no part of a device with these limits, for clients that are told this minimum
+    /// block.
     ///
     /// # Errors
     /// The value and its bound.
@@ -115,7 +116,7 @@ impl Export {
     /// The description of the export for clients.
     pub(crate) fn advertised(&self) -> proto::Export {
         let limits = self.device.limits();
-        let durable = self.device.config().barriers;
+        let durable = !self.device.is_durability_disabled();
         proto::Export {
             name: self.name.clone(),
             description: self.description.clone(),

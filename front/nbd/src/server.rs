@@ -339,7 +339,7 @@ fn prepare(exports: &[Export], known: &[&str], groups: &Arc<Groups>) -> Result<(
     }
     for export in exports {
         export.device.attach_groups(groups);
-        if !export.device.config().barriers {
+        if export.device.is_durability_disabled() {
             let name = &export.name;
             tracing::warn!(export = %name, "not durable: FLUSH and FUA are not offered");
         }

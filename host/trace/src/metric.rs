@@ -209,9 +209,16 @@ fn groups<'a>(run: &'a BenchDocument, kind: &'a str) -> impl Iterator<Item = &'a
     run.bench.groups.iter().filter(move |group| group.op == kind && group.figures.ios > 0)
 }
 
+/// I/Os of a kind in all of the measured time, as all of them are counted: groups of stages that
+/// come one after the other, or that end early, have rates over times of their own.
 fn iops(run: &BenchDocument, kind: &str) -> Option<f64> {
-    (!run.bench.groups.is_empty())
-        .then(|| groups(run, kind).map(|group| group.figures.iops).sum::<f64>())
+    if run.bench.groups.is_empty() {
+        return None;
+    }
+    let sum = |of: fn(&Figures) -> f64| groups(run, kind).map(|group| of(&group.figures)).sum();
+    let (ios, rates): (f64, f64) = (sum(|of| of.ios as f64), sum(|of| of.iops));
+    let seconds = run.bench.duration_s;
+    Some(if seconds > 0.0 { ios / seconds } else { rates })
 }
 
 /// The mean latency of all groups of a kind.
@@ -286,6 +293,9 @@ mod tests {
             group("c", "read", 0, 7.0),
         ]);
         assert_eq!(value("read_iops", &run), Some(20.0));
+        // Over the time of all stages, as the IOPS of all kinds are.
+        run.bench.duration_s = 8.0;
+        assert_eq!(value("read_iops", &run), Some(5.0));
         assert_eq!(value("read_latency_mean_ns", &run), Some(200.0));
         assert_eq!(value("write_latency_p99_ns", &run), Some(2700.0), "of the only group");
         assert_eq!(value("read_latency_p99_ns", &run), None, "of two, whose times are not known");

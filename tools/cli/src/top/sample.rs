@@ -91,6 +91,10 @@ impl Sample {
     pub(super) fn at(&self) -> Instant {
         self.reading.at
     }
+
+    fn disk(&self, name: &str) -> Option<&DiskState> {
+        self.disks.iter().find(|disk| disk.name == name)
+    }
 }
 
 /// An entry that is not there any more is `None`; a daemon that is gone is an error.
@@ -275,22 +279,27 @@ fn column(change: &Change, name: &str) -> f64 {
     found.map_or(0.0, |column| column.value(change))
 }
 
+/// The hard queues of a disk with what they did since it was in the state `before`.
+fn queues_between(
+    before: Option<&DiskState>,
+    now: &DiskState,
+    rate: impl Fn(u64, u64) -> f64,
+) -> Vec<Queue> {
+    let then = |index: &str| {
+        let queue = before.and_then(|disk| disk.queues.iter().find(|queue| queue.index == index));
+        queue.map_or(0, |queue| queue.completed)
+    };
+    let between =
+        |queue: &Queue| Queue { rate: rate(queue.completed, then(&queue.index)), ..queue.clone() };
+    now.queues.iter().map(between).collect()
+}
+
 impl Scene {
     /// Between an earlier sample and a later one.
     pub(super) fn between(before: &Sample, after: &Sample) -> Scene {
         let changes = after.reading.since(&before.reading);
         let seconds = after.at().duration_since(before.at()).as_secs_f64();
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds.max(1e-9);
-        let queues = |state: &DiskState| {
-            let before = before.disks.iter().find(|disk| disk.name == state.name);
-            let then = |index: &str| {
-                let queue = before.and_then(|disk| disk.queues.iter().find(|q| q.index == index));
-                queue.map_or(0, |queue| queue.completed)
-            };
-            let between =
-                |q: &Queue| Queue { rate: rate(q.completed, then(&q.index)), ..q.clone() };
-            state.queues.iter().map(between).collect()
-        };
         let disk = |state: &DiskState| {
             let found = changes.iter().find(|(name, _)| *name == state.name);
             let of = |name| found.map_or(0.0, |(_, change)| column(change, name));
@@ -301,7 +310,7 @@ impl Scene {
                 name: state.name.clone(),
                 scheduler: state.scheduler.clone(),
                 mode: state.mode.clone(),
-                queues: queues(state),
+                queues: queues_between(before.disk(&state.name), state, rate),
                 pool: state.pool.clone(),
                 listing: state.listing.clone(),
                 reads,

@@ -37,8 +37,8 @@ enum Sub {
 /// own; without the right to make one, in a user namespace, where the kernel lets every user have
 /// one. Its exit status is that of the command.
 ///
-/// /dev and /sys/dev stay the host's: /dev/sda is no disk of weir's there, which is DIR/dev/sda, and
-/// lsblk and fdisk do not work.
+/// /dev and /sys/dev stay the host's: /dev/sda is no disk of weir's there, which is DIR/dev/sda,
+/// and lsblk and fdisk do not work.
 ///
 /// Example: weir tree exec /run/weir/tree -- iostat -x 1
 #[derive(Debug, Args)]

@@ -47,15 +47,16 @@ pub(crate) fn table(columns: &[(String, Vec<&BenchDocument>)]) -> Table {
     table
 }
 
-/// What all targets of a disk begin with, up to an option; the first if they have nothing in common.
+/// What all targets of a disk begin with, up to an option; the first if they have nothing in
+/// common.
 fn common(targets: &[&String]) -> String {
     let Some((first, others)) = targets.split_first() else { return String::new() };
     if others.iter().all(|other| other == first) {
         return String::from(*first);
     }
     let begins = |end: usize| others.iter().all(|other| starts(other, &first[..end]));
-    let ends = first.match_indices(',').map(|(end, _)| end).chain([first.len()]);
-    let end = ends.filter(|end| *end > 0 && begins(*end)).last();
+    let mut ends = first.match_indices(',').map(|(end, _)| end).chain([first.len()]);
+    let end = ends.rfind(|end| *end > 0 && begins(*end));
     String::from(&first[..end.unwrap_or(first.len())])
 }
 
