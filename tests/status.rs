@@ -317,3 +317,29 @@ fn the_log_tells_why_clients_go_what_they_moved_and_how_the_stop_went() {
         assert!(said.contains(part), "{part} in {said}");
     }
 }
+
+/// NBD_FLAG_SEND_FLUSH and NBD_FLAG_SEND_FUA.
+const DURABLE: u16 = 0b1100;
+
+#[test]
+fn a_disk_above_one_without_durability_promises_none_either() {
+    let folder = Folder::new();
+    let disks = [
+        folder.file_disk("fast", "8MiB", ",barriers=off"),
+        folder.file_disk("safe", "8MiB", ""),
+        String::from("above=linear:fast"),
+        String::from("beside=linear:safe"),
+    ];
+    let daemon = Daemon::start(&folder, &disks.each_ref().map(String::as_str));
+    for (name, offered) in [("fast", 0), ("above", 0), ("safe", DURABLE), ("beside", DURABLE)] {
+        let client = Client::connect(&folder.socket(), name);
+        assert_eq!(client.flags & DURABLE, offered, "{name}");
+    }
+    let log = daemon.stop();
+    for export in ["fast", "above"] {
+        let line = format!("not durable: FLUSH and FUA are not offered export={export}");
+        assert!(log.contains(&line), "{export}: {log}");
+    }
+    assert!(log.contains("disks closed, durability disabled: fast, above"), "{log}");
+    assert!(log.contains("disks flushed and closed: safe, beside"), "{log}");
+}
