@@ -116,7 +116,8 @@ fn run(folder: &Folder, step: &Step) {
     let Step { line, command, is_exact, shown } = step;
     let script = format!("exec 2>&1\n{command}");
     let Ended { code, stdout, .. } = Running::start(at_home(program("sh"), folder, &script)).end();
-    let said: Vec<&str> = stdout.lines().collect();
+    // Empty lines at the end are not shown.
+    let said: Vec<&str> = stdout.trim_end().lines().collect();
     if *is_exact {
         let wanted = shown.join("\n");
         assert!(are_shown(&said, shown), "line {line}: {command}\n{stdout}\ninstead of\n{wanted}");
