@@ -265,11 +265,7 @@ impl GroupStats {
 impl LaneGauges {
     /// Requests with the driver: reads, writes.
     pub(crate) fn in_driver(&self) -> [u64; 2] {
-        [0, 1].map(|direction| {
-            // `ended` first: a request that ends in between must not make the gauge negative.
-            let ended = self.ended[direction].read();
-            self.issued[direction].read().saturating_sub(ended)
-        })
+        QueueUse::of(self).in_driver
     }
 }
 

@@ -34,8 +34,8 @@ impl QueueUse {
     }
 
     pub(crate) fn of(gauges: &LaneGauges) -> QueueUse {
-        // What has ended first: a request that ends in between is with the driver, and is not
-        // counted twice.
+        // What has ended first: a request that ends in between is with the driver. It is not
+        // counted twice, and makes no gauge negative.
         let ended = [0, 1].map(|direction: usize| gauges.ended[direction].read());
         let issued = [0, 1].map(|direction: usize| gauges.issued[direction].read());
         let in_driver = [0, 1].map(|direction| issued[direction].saturating_sub(ended[direction]));
@@ -134,6 +134,16 @@ mod tests {
         let mut read = Latencies::default();
         histogram.add_to(&mut read);
         read
+    }
+
+    #[test]
+    fn requests_are_dispatched_before_they_end_and_are_with_the_driver_between() {
+        let gauges = LaneGauges::default();
+        [5, 9].iter().zip(&gauges.issued).for_each(|(count, issued)| issued.add(*count));
+        [2, 9].iter().zip(&gauges.ended).for_each(|(count, ended)| ended.add(*count));
+        let seen = QueueUse::of(&gauges);
+        assert_eq!((seen.dispatched(), seen.ended, seen.in_driver), ([5, 9], [2, 9], [3, 0]));
+        assert_eq!(gauges.in_driver(), seen.in_driver);
     }
 
     #[test]
