@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_ring::sync::{Ordering, fence};
-use weir_ring::{Doorbell, Inbox, Pending, Roster, Wake};
+use weir_ring::{Doorbell, Inbox, PendingBits, Roster, Wake};
 
 use crate::error::{Error, invalid};
 use crate::request::Request;
@@ -16,7 +16,7 @@ const PLACES_MAX: usize = 65_536;
 #[derive(Debug)]
 pub struct Bell {
     doorbell: Doorbell,
-    ready: Pending,
+    ready: PendingBits,
     roster: Option<Roster>,
     places: Mutex<Places>,
 }
@@ -34,7 +34,7 @@ impl Bell {
     pub fn new(wake: Box<dyn Wake>, submitters: usize) -> Arc<Bell> {
         Arc::new(Bell {
             doorbell: Doorbell::new(wake),
-            ready: Pending::new(submitters),
+            ready: PendingBits::new(submitters),
             roster: None,
             places: Mutex::default(),
         })
@@ -46,7 +46,7 @@ impl Bell {
     pub fn with_lanes(wake: Box<dyn Wake>, submitters: usize) -> Arc<Bell> {
         Arc::new(Bell {
             doorbell: Doorbell::new(wake),
-            ready: Pending::new(submitters),
+            ready: PendingBits::new(submitters),
             roster: Some(Roster::new(PLACES_MAX)),
             places: Mutex::default(),
         })
@@ -64,9 +64,9 @@ impl Bell {
         &self.doorbell
     }
 
-    /// Which submitters (by token) have something since the last [`Pending::take`].
+    /// Which submitters (by token) have something since the last [`PendingBits::take`].
     #[must_use]
-    pub fn ready(&self) -> &Pending {
+    pub fn ready(&self) -> &PendingBits {
         &self.ready
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir_ring::sync::{Alone, Ordering, fence};
-use weir_ring::{Counter, Latest, Pending, Roster, SharedCounter};
+use weir_ring::{Counter, Latest, PendingBits, Roster, SharedCounter};
 
 use crate::bell::{Bell, LaneBell};
 use crate::error::{Error, invalid};
@@ -38,7 +38,7 @@ pub(crate) struct Lanes {
 /// The part of a lane that other threads reach.
 #[repr(align(128))] // One lane's marks share no line with another's.
 pub(crate) struct LaneMarks {
-    pub(crate) pending: Pending,
+    pub(crate) pending: PendingBits,
     /// The submitters whose rings the lane is to look at.
     pub(crate) feeders: Roster,
     pub(crate) bell: Latest<LaneBell>,
@@ -124,7 +124,7 @@ impl std::ops::Index<usize> for Lanes {
 impl Default for LaneMarks {
     fn default() -> LaneMarks {
         LaneMarks {
-            pending: Pending::new(2),
+            pending: PendingBits::new(2),
             feeders: Roster::new(FEEDERS),
             bell: Latest::default(),
             credit: Alone(Counter::new(TAKES_NONE)),

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_ring::sync::{Ordering, fence};
-use weir_ring::{Counter, Pending, SharedCounter, TagWords, Wake};
+use weir_ring::{Counter, PendingBits, SharedCounter, TagWords, Wake};
 
 use crate::grown::Grown;
 
@@ -32,7 +32,7 @@ use crate::grown::Grown;
 const FAIR_SHARE_FLOOR: u16 = 4;
 
 /// Lanes of a set.
-pub(crate) const SEATS_MAX: usize = Pending::SOURCES_MAX;
+pub(crate) const SEATS_MAX: usize = PendingBits::SOURCES_MAX;
 
 /// Seats that are made with the set.
 const SEATS_FIRST: u16 = 64;
@@ -58,7 +58,7 @@ pub struct TagSet {
     waiting_reserved: Turns,
     /// Lanes that were told of a tag and have not had their pass since, by seat. Written under the
     /// seat's lock, but for the lane's own taking.
-    promised: Pending,
+    promised: PendingBits,
     /// How many they are.
     promises: SharedCounter,
     seats: Grown<Mutex<Option<Arc<dyn Wake>>>>,
@@ -67,7 +67,7 @@ pub struct TagSet {
 
 /// Lanes that are to be told in turn.
 struct Turns {
-    marks: Pending,
+    marks: PendingBits,
     /// The seat behind the last one told. Two lanes that tell at once may both write it: then a
     /// turn begins at either.
     next: Counter,
@@ -103,7 +103,7 @@ impl TagSet {
             waiting: Turns::new(),
             sated: Turns::new(),
             waiting_reserved: Turns::new(),
-            promised: Pending::new(SEATS_MAX),
+            promised: PendingBits::new(SEATS_MAX),
             promises: SharedCounter::default(),
             seats: Grown::new(SEATS_FIRST, SEATS_MAX as u16),
             places: Mutex::default(),
@@ -211,7 +211,7 @@ impl TagSet {
 
 impl Turns {
     fn new() -> Turns {
-        Turns { marks: Pending::new(SEATS_MAX), next: Counter::new(0) }
+        Turns { marks: PendingBits::new(SEATS_MAX), next: Counter::new(0) }
     }
 
     fn take(&self, max: usize, mut visit: impl FnMut(usize) -> bool) -> usize {

@@ -12,7 +12,7 @@
 //! nothing of theirs for some time. Whether it does come round is for them to watch.
 
 use crate::counter::Counter;
-use crate::pending::Pending;
+use crate::pending::PendingBits;
 use crate::right::{Held, Right};
 use crate::sync::Alone;
 
@@ -35,7 +35,7 @@ pub const MEMBERS_MAX: usize = 64;
 pub struct Combiner<T> {
     right: Right<Served<T>>,
     /// Members that found the right taken and have left something.
-    asks: Pending,
+    asks: PendingBits,
     /// The member that stands, or [`NOBODY`]; written with the right.
     standing: Alone<Counter>,
 }
@@ -80,7 +80,7 @@ impl<T> Combiner<T> {
         assert!(members <= MEMBERS_MAX, "members={members} of a combiner: at most {MEMBERS_MAX}");
         Combiner {
             right: Right::new(Served { state, quiet: 0 }),
-            asks: Pending::new(members),
+            asks: PendingBits::new(members),
             standing: Alone(Counter::new(NOBODY)),
         }
     }
@@ -227,7 +227,7 @@ impl<T> std::ops::DerefMut for Changing<'_, T> {
 #[derive(Debug)]
 pub struct Asking<'a> {
     member: usize,
-    asks: &'a Pending,
+    asks: &'a PendingBits,
     standing: &'a Counter,
     quiet: &'a mut u32,
     /// It has looked for others once in this turn.

@@ -36,7 +36,7 @@ pub use gate::{Gate, Member};
 pub use inbox::Inbox;
 pub use latest::Latest;
 pub use mailbox::Mailbox;
-pub use pending::Pending;
+pub use pending::PendingBits;
 pub use right::{Held, Right};
 pub use ring::{Consumer, Producer, ring};
 pub use roster::Roster;

@@ -7,26 +7,26 @@ use crate::sync::{Alone, AtomicU64, Ordering, fence, fetch_to_write};
 /// The pending bits of one owner: a bit for each source, with a summary word on top if there is
 /// more than one word of sources.
 #[derive(Debug)]
-pub struct Pending {
+pub struct PendingBits {
     /// A bit for each of the words; without any, one for each source.
     summary: Alone<AtomicU64>,
     words: Box<[AtomicU64]>,
 }
 
-impl Pending {
+impl PendingBits {
     /// Most sources.
     pub const SOURCES_MAX: usize = 4096;
 
     /// For sources 0..`sources`.
     ///
     /// # Panics
-    /// Above [`Pending::SOURCES_MAX`].
+    /// Above [`PendingBits::SOURCES_MAX`].
     #[must_use]
-    pub fn new(sources: usize) -> Pending {
+    pub fn new(sources: usize) -> PendingBits {
         assert!(sources <= Self::SOURCES_MAX, "{sources} sources, at most {}", Self::SOURCES_MAX);
         let words = if sources > 64 { sources.div_ceil(64) } else { 0 };
         let words = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Pending { summary: Alone(AtomicU64::new(0)), words }
+        PendingBits { summary: Alone(AtomicU64::new(0)), words }
     }
 
     /// How many sources there is room for: what was asked for, rounded up to whole words.
@@ -63,7 +63,7 @@ impl Pending {
         &self.words[source / 64]
     }
 
-    /// Brings what [`take`](Pending::take) changes nearer: another's CPU may have it.
+    /// Brings what [`take`](PendingBits::take) changes nearer: another's CPU may have it.
     #[inline]
     pub fn fetch(&self) {
         fetch_to_write(&raw const *self.summary);
@@ -179,7 +179,7 @@ impl Pending {
 /// never be seen again, because a source that is marked is not marked again: so it goes back if a
 /// visit panics.
 struct Rest<'a> {
-    pending: &'a Pending,
+    pending: &'a PendingBits,
     summary: u64,
     index: usize,
     bits: u64,
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn marked_sources_are_visited_once_in_order() {
-        let pending = Pending::new(4096);
+        let pending = PendingBits::new(4096);
         for source in [4095, 3, 64, 3] {
             pending.mark(source);
         }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn some_are_taken_in_turn_and_the_rest_stays_marked() {
-        let pending = Pending::new(4096);
+        let pending = PendingBits::new(4096);
         [4095, 3, 64, 70].into_iter().for_each(|source| pending.mark(source));
         let take = |from, max| {
             let mut seen = Vec::new();
@@ -253,17 +253,17 @@ mod tests {
 
     #[test]
     fn a_visit_that_panics_leaves_the_rest_marked() {
-        let pending = Pending::new(4096);
+        let pending = PendingBits::new(4096);
         a_panic_at_the_first_leaves_the_rest(&pending, &[3, 5, 64, 4095]);
     }
 
     #[test]
     fn a_visit_that_panics_leaves_the_rest_of_a_single_word_marked() {
-        let pending = Pending::new(64);
+        let pending = PendingBits::new(64);
         a_panic_at_the_first_leaves_the_rest(&pending, &[3, 5, 63]);
     }
 
-    fn a_panic_at_the_first_leaves_the_rest(pending: &Pending, sources: &[usize]) {
+    fn a_panic_at_the_first_leaves_the_rest(pending: &PendingBits, sources: &[usize]) {
         sources.iter().for_each(|source| pending.mark(*source));
         assert!(sources.iter().all(|source| pending.has(*source)));
         let visit = |source| assert_ne!(source, sources[0], "as arranged");

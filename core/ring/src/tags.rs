@@ -5,8 +5,8 @@
 //! never touches the line that allocators fight over.
 //!
 //! # Waiting for a tag
-//! `TagWords` wakes no lane; lanes that share it also share a [`Pending`](crate::Pending) with a
-//! bit for each lane that waits. A waiting lane says that it sleeps
+//! `TagWords` wakes no lane; lanes that share it share [`PendingBits`](crate::PendingBits) as well,
+//! a bit for each lane that waits. A waiting lane says that it sleeps
 //! ([`prepare_sleep`](crate::Doorbell::prepare_sleep)), marks itself, tries again, and only then
 //! sleeps. In this order: a mark made while awake may be spent on a ring that does not wake. (Or
 //! the ringer marks the lane in its home's own pending bits, at which the home looks between

@@ -21,8 +21,8 @@ use loom::thread;
 use weir_ring::combiner::TENURE;
 use weir_ring::sync::{AtomicUsize, Ordering, fence};
 use weir_ring::{
-    Asked, Asking, Claim, Combiner, Consumer, Doorbell, Gate, Inbox, Outgoing, Pending, Producer,
-    Right, Roster, TagWords, Wake, Work, ring,
+    Asked, Asking, Claim, Combiner, Consumer, Doorbell, Gate, Inbox, Outgoing, PendingBits,
+    Producer, Right, Roster, TagWords, Wake, Work, ring,
 };
 
 /// Preemptions per execution unless `LOOM_MAX_PREEMPTIONS` says otherwise; loom's guide
@@ -514,14 +514,14 @@ fn a_producer_that_rings_is_seen_or_wakes_the_owner() {
 /// Sources with a version each; a word of its own for each, or one word for both, with a summary
 /// or without.
 struct Sources {
-    pending: Pending,
+    pending: PendingBits,
     names: [usize; 2],
     versions: [AtomicUsize; 2],
 }
 
 impl Sources {
     fn new(names: [usize; 2]) -> Sources {
-        let pending = Pending::new(names[1] + 1);
+        let pending = PendingBits::new(names[1] + 1);
         Sources { pending, names, versions: [0; 2].map(AtomicUsize::new) }
     }
 
@@ -638,7 +638,7 @@ fn a_mark_is_seen_by_an_owner_about_to_sleep_or_wakes_it() {
 fn two_who_mark_one_source_wake_an_owner_that_waits_for_the_mark() {
     large_model(|| {
         let (bell, bed) = bell();
-        let shared = Arc::new((Pending::new(1), bell));
+        let shared = Arc::new((PendingBits::new(1), bell));
         let markers = [(); 2].map(|()| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -992,7 +992,7 @@ fn a_tag_that_comes_back_goes_to_the_next_one_whole() {
 /// Lanes that share tags. Lane 0 is the only one that waits.
 struct Shared {
     table: Table,
-    waiting: Pending,
+    waiting: PendingBits,
     bell: Doorbell,
     bed: Arc<Bed>,
 }
@@ -1000,7 +1000,7 @@ struct Shared {
 impl Shared {
     fn new(depth: u16) -> Arc<Shared> {
         let (bell, bed) = bell();
-        Arc::new(Shared { table: Table::new(depth), waiting: Pending::new(2), bell, bed })
+        Arc::new(Shared { table: Table::new(depth), waiting: PendingBits::new(2), bell, bed })
     }
 
     fn kick(&self) {
@@ -1089,7 +1089,7 @@ fn of_two_lanes_that_wait_each_is_told_when_two_tags_come_back() {
     large_model(|| {
         let (bell, bed) = bell();
         // More than one word of marks, so that there is a summary to go wrong.
-        let lanes = Shared { table: Table::new(2), waiting: Pending::new(65), bell, bed };
+        let lanes = Shared { table: Table::new(2), waiting: PendingBits::new(65), bell, bed };
         let shared = Arc::new(InTurn { lanes, told: AtomicUsize::new(0) });
         let tags = [(); 2].map(|()| shared.lanes.table.take().expect("both are free"));
         shared.lanes.waiting.mark(1);
@@ -1161,8 +1161,8 @@ fn a_lane_does_not_sleep_beside_a_tag_that_another_brought_back_and_left() {
 /// A lane whose home serves more than it: who takes the lane's mark marks the lane at its home.
 struct Home {
     table: Table,
-    waiting: Pending,
-    lanes: Pending,
+    waiting: PendingBits,
+    lanes: PendingBits,
     bell: Doorbell,
     bed: Arc<Bed>,
 }
@@ -1211,8 +1211,8 @@ fn a_lane_is_marked_at_its_home(once_more: bool) {
         let (bell, bed) = bell();
         let home = Arc::new(Home {
             table: Table::new(1),
-            waiting: Pending::new(1),
-            lanes: Pending::new(1),
+            waiting: PendingBits::new(1),
+            lanes: PendingBits::new(1),
             bell,
             bed,
         });

@@ -11,7 +11,7 @@ use std::sync::{Barrier, OnceLock};
 use std::thread::{self, Thread};
 
 use weir_ring::{
-    Claim, Consumer, Doorbell, Gate, Inbox, Outgoing, Pending, Producer, Right, TagWords, Wake,
+    Claim, Consumer, Doorbell, Gate, Inbox, Outgoing, PendingBits, Producer, Right, TagWords, Wake,
     ring,
 };
 
@@ -204,7 +204,7 @@ fn whoever_holds_the_right_does_the_work_of_all() {
     const WAVES: u64 = 3_000;
     const ITEMS: u64 = 5;
     let (producers, consumers): (Vec<_>, Vec<_>) = (0..SUBMITTERS).map(|_| ring(8)).unzip();
-    let pending = Pending::new(SUBMITTERS * 64);
+    let pending = PendingBits::new(SUBMITTERS * 64);
     let right = Right::new((consumers, [0u64; SUBMITTERS]));
     let kick = || {
         while pending.any() {
@@ -311,7 +311,7 @@ fn four_lanes_neither_share_a_tag_nor_lose_one() {
 fn four_lanes_that_wait_for_three_tags_are_all_rung() {
     const ROUNDS: usize = 50_000;
     let table = Table::new(3);
-    let waiting = Pending::new(4);
+    let waiting = PendingBits::new(4);
     let beds: [Bed; 4] = Default::default();
     let kick = || waiting.take(|lane| beds[lane].ring());
     let wait = |lane: usize, max: usize, held: &mut Vec<u16>| {

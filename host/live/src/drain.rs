@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_bio::{Nanos, Status};
 use weir_queue::{Bell, Closing, Device, Frozen, Home, Lane, Progress, Step, Then, Watch};
-use weir_ring::Pending;
+use weir_ring::PendingBits;
 
 use crate::clock::Clock;
 use crate::homes::Homes;
@@ -106,7 +106,7 @@ pub(crate) fn drain(
         // A reactor that has not come so far is found out below.
         let _ = here.recv_timeout(left(Nanos(began.0.saturating_add(limit_ns / 2))));
     }
-    let bell = Bell::new(Box::new(Unpark::current()), devices.len().min(Pending::SOURCES_MAX));
+    let bell = Bell::new(Box::new(Unpark::current()), devices.len().min(PendingBits::SOURCES_MAX));
     let (tokens, home) = (bell.submitters(), Home::new(Arc::clone(&bell)));
     let begin = |(index, device): (usize, &Device)| {
         Rest::Waits(device.begin_close(&Watch::new(&bell, index % tokens), then(device)))

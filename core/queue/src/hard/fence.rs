@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Nanos, Op, Rq, RqId};
-use weir_ring::{Pending, SharedCounter};
+use weir_ring::{PendingBits, SharedCounter};
 
 use crate::driver::Tag;
 use crate::request::{RequestClaim, is_holder};
@@ -42,7 +42,7 @@ pub(crate) struct Fences {
     lifted: SharedCounter,
     standing: Mutex<Standing>,
     /// Lanes that hold requests back.
-    waiting: Pending,
+    waiting: PendingBits,
 }
 
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl Fences {
             count: SharedCounter::default(),
             lifted: SharedCounter::default(),
             standing: Mutex::default(),
-            waiting: Pending::new(usize::from(lanes)),
+            waiting: PendingBits::new(usize::from(lanes)),
         }
     }
 

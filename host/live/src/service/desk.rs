@@ -10,7 +10,7 @@ use super::{Service, Turn};
 use crate::poll::Poller;
 
 /// Submitters of one reactor: as many as its bell has bits.
-pub(crate) const SUBMITTERS: usize = weir_ring::Pending::SOURCES_MAX;
+pub(crate) const SUBMITTERS: usize = weir_ring::PendingBits::SOURCES_MAX;
 
 /// Makes a service on its reactor.
 pub(crate) type MakeService<'a> = Box<dyn FnOnce(&mut Turn<'_>) -> Box<dyn Service> + 'a>;
