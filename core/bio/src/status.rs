@@ -37,11 +37,13 @@ pub enum Status {
     Inval,
     /// Any other error.
     IoErr,
+    /// The device may only be read.
+    ReadOnly,
 }
 
 impl Status {
     /// Every status, in the order of their numbers.
-    pub const ALL: [Status; 15] = [
+    pub const ALL: [Status; 16] = [
         Status::Ok,
         Status::NotSupp,
         Status::Timeout,
@@ -57,6 +59,7 @@ impl Status {
         Status::Offline,
         Status::Inval,
         Status::IoErr,
+        Status::ReadOnly,
     ];
 
     /// Whether the I/O succeeded.
@@ -67,8 +70,8 @@ impl Status {
 
     /// Whether another path may succeed where this one failed. What the device said about the
     /// request, the medium, its space, its protection or its reservations is no path error: it
-    /// would say the same on every path, and the path that brought the answer is well
-    ///.
+    /// would say the same on every path, and the path that brought the answer is well. One that may
+    /// only be read is a disk of this host that was set so, and another path was not.
     #[must_use]
     pub const fn is_path_error(self) -> bool {
         match self {
@@ -86,7 +89,8 @@ impl Status {
             | Status::Again
             | Status::Offline
             | Status::Inval
-            | Status::IoErr => true,
+            | Status::IoErr
+            | Status::ReadOnly => true,
         }
     }
 
@@ -109,6 +113,7 @@ impl Status {
             Status::Offline => 19,
             Status::Inval => 22,
             Status::IoErr => 5,
+            Status::ReadOnly => 30,
         }
     }
 
@@ -131,6 +136,7 @@ impl Status {
             11 => Status::Again,
             19 | 6 => Status::Offline,
             22 => Status::Inval,
+            30 => Status::ReadOnly,
             _ => Status::IoErr,
         }
     }
@@ -154,6 +160,7 @@ impl fmt::Display for Status {
             Status::Offline => "device offline",
             Status::Inval => "malformed request",
             Status::IoErr => "I/O error",
+            Status::ReadOnly => "the disk is read-only",
         };
         f.write_str(words)
     }

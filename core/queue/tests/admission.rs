@@ -559,7 +559,7 @@ fn a_thousand_that_wait_at_the_gate_are_let_in_under_the_rules_of_that_moment() 
             for token in told {
                 waiters[token].0.complete(scene.now, |end| {
                     let writes = end.cookie % 2 == 0;
-                    assert_eq!(end.status, if writes { Status::IoErr } else { Status::Ok });
+                    assert_eq!(end.status, if writes { Status::ReadOnly } else { Status::Ok });
                     (ended, failed) = (ended + 1, failed + usize::from(writes));
                 });
             }

@@ -760,7 +760,7 @@ fn a_patch_of_what_may_not_be_written_ends_at_once() {
     let read_only = Limits { read_only: true, ..limits(512) };
     let mut scene = Scene::of(Path::mq(1), 1, read_only, Config::default());
     scene.patch(0, 3, &[1]);
-    assert_eq!(scene.statuses(), [(0, Status::IoErr)]);
+    assert_eq!(scene.statuses(), [(0, Status::ReadOnly)]);
     let mut scene = Scene::new(Path::mq(1), 1);
     let past = Bio::new(Op::Write, 255, 2, Data::One(Buf::zeroed(1024)));
     scene.submitters[0].submit_patch(past, Kept { lead: 1, trail: 0 }, scene.now).unwrap();

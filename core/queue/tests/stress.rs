@@ -472,7 +472,8 @@ fn any_plan(prng: &mut Prng) -> Plan {
         errors: Status::ALL.into_iter().filter(|s| !s.is_ok()).collect(),
         ..Plan::default()
     };
-    plan.errors.retain(|status| *status != Status::Timeout);
+    // Admission refuses writes to a disk that may only be read.
+    plan.errors.retain(|status| !matches!(status, Status::Timeout | Status::ReadOnly));
     match pick(&[0, 1, 2]) {
         0 => {}
         1 => plan.failed = 8,

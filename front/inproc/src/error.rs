@@ -5,9 +5,6 @@ use std::io;
 
 use weir_bio::{Op, Status};
 
-/// Linux' EROFS.
-const EROFS: i32 = 30;
-
 /// A blocking call that did not do what it was asked: what was asked of which disk, and why not.
 ///
 /// It turns into an [`io::Error`] with the errno of [`errno`](IoError::errno).
@@ -49,11 +46,10 @@ pub enum Cause {
 }
 
 impl IoError {
-    /// Linux' errno (positive): EROFS for a disk that may only be read, else that of the
-    /// [status](Status::errno).
+    /// Linux' errno (positive), that of the [status](Status::errno).
     #[must_use]
     pub fn errno(&self) -> i32 {
-        if self.cause == Cause::ReadOnly { EROFS } else { self.status.errno() }
+        self.status.errno()
     }
 }
 
@@ -136,7 +132,7 @@ mod tests {
                  disk's size, 10240 bytes",
             ),
             (
-                of(Op::Write, Status::IoErr, Cause::ReadOnly),
+                of(Op::Write, Status::ReadOnly, Cause::ReadOnly),
                 "disk sda: write of 4096 bytes at offset 8192: the disk is read-only",
             ),
         ] {
@@ -150,7 +146,7 @@ mod tests {
             let io = io::Error::from(error(Op::Read, status, Cause::Disk));
             assert_eq!(io.raw_os_error(), Some(status.errno()));
         }
-        let io = io::Error::from(error(Op::Write, Status::IoErr, Cause::ReadOnly));
+        let io = io::Error::from(error(Op::Write, Status::ReadOnly, Cause::ReadOnly));
         assert_eq!(io.kind(), io::ErrorKind::ReadOnlyFilesystem);
     }
 }

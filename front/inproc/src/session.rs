@@ -295,9 +295,7 @@ impl Session {
         match failed {
             None => Ok(()),
             Some((_, status)) => {
-                let writes = ask.op != Op::Read && ask.op != Op::Flush;
-                let forbidden = status == Status::IoErr && writes;
-                let read_only = forbidden && self.open.device.limits().read_only;
+                let read_only = status == Status::ReadOnly;
                 let cause = if read_only { Cause::ReadOnly } else { Cause::Disk };
                 Err(self.error(ask, status, cause))
             }

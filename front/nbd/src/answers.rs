@@ -112,6 +112,7 @@ impl Answers<'_> {
 fn error_of(status: Status, fast: bool) -> NbdError {
     match status {
         Status::NoSpc => NbdError::NoSpc,
+        Status::ReadOnly => NbdError::Perm,
         Status::NotSupp if fast => NbdError::NotSup,
         Status::NotSupp | Status::Inval => NbdError::Inval,
         Status::Ok

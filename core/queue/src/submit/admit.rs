@@ -87,7 +87,7 @@ fn check_atomic(bio: &Bio, limits: &Limits) -> Result<(), Status> {
 #[inline]
 fn check_op(bio: &Bio, limits: &Limits) -> Result<(), Status> {
     if bio.op.is_write() && limits.read_only && bio.sectors > 0 {
-        return Err(Status::IoErr);
+        return Err(Status::ReadOnly);
     }
     let max = match bio.op {
         Op::Read | Op::Write => {
