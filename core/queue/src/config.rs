@@ -1,11 +1,14 @@
 //! How a device's queues are to be built.
 
+use std::sync::Arc;
+
 use weir_bio::Limits;
-use weir_sched::{Family, Make, Setup};
+use weir_sched::{Family, Scheduler, Setup};
 
 use crate::driver::{Driver, Queues};
 use crate::error::{Error, invalid};
 use crate::lanes::QUEUES_MAX;
+use crate::schedulers::{Maker, Schedulers};
 use crate::wbt::WbtTarget;
 
 /// Which path requests take.
@@ -42,6 +45,8 @@ pub struct Config {
     pub queues: u16,
     /// The scheduler's name; `None` for the default.
     pub scheduler: Option<String>,
+    /// Schedulers of the program's own that it may have.
+    pub schedulers: Schedulers,
     /// Whose behaviour the scheduler has; `None` for its default.
     pub compat: Option<String>,
     /// The scheduler's tunables that are not at their defaults: name and text.
@@ -75,6 +80,7 @@ impl Default for Config {
             spread: Spread::Submitter,
             queues: 1,
             scheduler: None,
+            schedulers: Schedulers::new(),
             compat: None,
             tunables: Vec::new(),
             nr_requests: None,
@@ -105,12 +111,31 @@ impl Config {
 }
 
 /// A scheduler that was looked up.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Attached {
     pub(crate) name: &'static str,
     /// `None` for the multi-queue path without one.
-    pub(crate) make: Option<Make>,
+    pub(crate) make: Option<Maker>,
     pub(crate) compat: &'static str,
+    /// The program's own, known by the name it was added with.
+    pub(crate) own: bool,
+}
+
+impl Attached {
+    /// Makes one; `None` without a scheduler.
+    ///
+    /// # Errors
+    /// One of the program's own that calls itself something else.
+    pub(crate) fn made(&self, setup: &Setup) -> Result<Option<Box<dyn Scheduler>>, Error> {
+        let Some(make) = &self.make else { return Ok(None) };
+        let made = make(setup);
+        match made.name() {
+            other if self.own && other != self.name => {
+                invalid(format!("scheduler {} calls itself {other:?}", self.name))
+            }
+            _ => Ok(Some(made)),
+        }
+    }
 }
 
 /// Bounds of `nr_requests` (docs/behaviour/block-layer.md, section 7.4).
@@ -191,7 +216,14 @@ pub(crate) fn find_scheduler(config: &Config, default: &'static str) -> Result<A
     if config.spread == Spread::RoundRobin && name != "none" {
         return invalid(format!("scheduler={name}: spread=round-robin takes none only"));
     }
-    let entry = weir_sched::find(family(config.mode), name).map_err(Error::Invalid)?;
+    let family = family(config.mode);
+    if let Some((name, make)) = config.schedulers.find(family, name)? {
+        return match &config.compat {
+            None => Ok(Attached { name, make: Some(make), compat: "", own: true }),
+            Some(asked) => invalid(format!("compat={asked} of scheduler {name}: it has none")),
+        };
+    }
+    let entry = weir_sched::find(family, name).map_err(Error::Invalid)?;
     let compat = match config.compat.as_deref() {
         None => entry.compat[0],
         Some(asked) => *entry.compat.iter().find(|level| **level == asked).ok_or_else(|| {
@@ -199,7 +231,8 @@ pub(crate) fn find_scheduler(config: &Config, default: &'static str) -> Result<A
             Error::Invalid(format!("compat={asked} of scheduler {name}: it has {valid}"))
         })?,
     };
-    Ok(Attached { name: entry.name, make: entry.make, compat })
+    let make = entry.make.map(|make| Arc::new(make) as Maker);
+    Ok(Attached { name: entry.name, make, compat, own: false })
 }
 
 /// The schedulers of a path.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use weir_bio::{Limits, Size, Status};
 use weir_ring::{BusyStamp, Combiner, Gate, Member, SharedCounter, Wake};
-use weir_sched::Make;
+use weir_sched::{Scheduler, Setup};
 
 use crate::attributes::DeviceAttributes;
 use crate::bell::{Bell, Port};
@@ -58,17 +58,18 @@ fn first_elevator(
     config: &Config,
     limits: &Limits,
     nr_requests: u16,
-    attached: Attached,
+    attached: &Attached,
 ) -> Result<Option<Elevator>, Error> {
-    let Some(make) = attached.make else {
+    if attached.make.is_none() {
         return match config.tunables.first() {
             None => Ok(None),
             Some((name, _)) => invalid(format!("{name}: scheduler=none has no tunables")),
         };
-    };
+    }
     // On the single-queue path there is a pool for each direction.
     let tags = if config.mode == QueueMode::Sq { sq::tags(nr_requests) } else { nr_requests };
-    let mut scheduler = make(&config.setup(limits, tags, config.nomerges, attached.compat));
+    let setup = config.setup(limits, tags, config.nomerges, attached.compat);
+    let Some(mut scheduler) = attached.made(&setup)? else { return Ok(None) };
     apply_tunables(scheduler.as_mut(), &config.tunables)?;
     Ok(Some(Elevator::new(scheduler, tags)))
 }
@@ -167,19 +168,23 @@ impl Device {
         Device::build(config, driver, attached)
     }
 
-    /// As [`new`](Device::new), on the multi-queue path and with a scheduler that need not be in
-    /// the list: for tests of the path.
+    /// As [`new`](Device::new), on the multi-queue path and with the scheduler that `make` makes,
+    /// whatever it is called: for tests of a path or a scheduler. A program that has schedulers of
+    /// its own states them in [`Config::schedulers`].
     ///
     /// # Errors
     /// As [`new`](Device::new).
-    #[doc(hidden)]
-    pub fn with_scheduler(
+    pub fn with_scheduler<F>(
         config: Config,
         driver: Arc<dyn Driver>,
-        make: Make,
-    ) -> Result<Device, Error> {
+        make: F,
+    ) -> Result<Device, Error>
+    where
+        F: Fn(&Setup) -> Box<dyn Scheduler> + Send + Sync + 'static,
+    {
         check_queues(&config, &driver.queues())?;
-        let attached = Attached { name: "unlisted", make: Some(make), compat: "" };
+        let make = Some(Arc::new(make) as _);
+        let attached = Attached { name: "unlisted", make, compat: "", own: false };
         Device::build(config, driver, attached)
     }
 
@@ -196,7 +201,7 @@ impl Device {
         }
         let limits = first_limits(&config, driver.as_ref())?;
         let nr_requests = nr_requests(&config, depth, queues.reserved, attached.make.is_some())?;
-        let elevator = first_elevator(&config, &limits, nr_requests, attached)?;
+        let elevator = first_elevator(&config, &limits, nr_requests, &attached)?;
         let lanes = match config.mode {
             QueueMode::Sq => 1,
             QueueMode::Mq => queues.max.min(QUEUES_MAX),

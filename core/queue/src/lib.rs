@@ -35,6 +35,7 @@ mod order;
 mod partition;
 mod request;
 pub mod rig;
+mod schedulers;
 mod settings;
 mod shared;
 mod snapshot;
@@ -86,6 +87,7 @@ pub use partition::{
     partition_of, partition_start,
 };
 pub use request::Request;
+pub use schedulers::Schedulers;
 pub use settings::Settings;
 pub use stats::{
     ClientTimes, Direction, Group, Histogram, LaneGauges, Latencies, QueueUse, Stats, TICK_NS,

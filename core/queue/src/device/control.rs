@@ -38,6 +38,11 @@ impl Control {
         }
     }
 
+    /// The scheduler as it was looked up.
+    pub(super) fn attached(&self) -> Attached {
+        self.attached.lock().expect("the lock of the scheduler's name").clone()
+    }
+
     pub(super) fn lie_on(&self, legs: &[Device]) {
         let _ = self.legs.set(legs.to_vec());
     }

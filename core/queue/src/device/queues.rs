@@ -196,13 +196,13 @@ impl Device {
         let homes = self.homes_for(after)?;
         let mut config = shared.config.clone();
         (config.queues, config.nr_requests) = (after, None);
-        let attached = *self.control.attached.lock().expect("the lock of the scheduler's name");
+        let attached = self.control.attached();
         let elevator = match attached.make {
             None => None,
-            Some(make) => {
+            Some(_) => {
                 let tags = nr_requests(&config, shared.depth, shared.queues.reserved, true)?;
                 let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);
-                Some((Elevator::new(make(&setup), tags), tags))
+                attached.made(&setup)?.map(|made| (Elevator::new(made, tags), tags))
             }
         };
         Ok(Plan { homes, elevator, before: before.queues, after })

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use weir_bio::Nanos;
+use weir_sched::Scheduler;
 use weir_sched::recorder::{Cut, Heading, Noted, Recorder};
-use weir_sched::{Make, Scheduler};
 
 use super::Device;
 use super::freeze::{Freezing, Ticket};
+use crate::config::Attached;
 use crate::error::{Error, Wait, invalid};
 use crate::order::elevator::Elevator;
 use crate::shared::Path;
@@ -131,25 +132,24 @@ impl Device {
         }
     }
 
-    /// The scheduler's maker, if it can be recorded now.
-    fn recordable(&self) -> Result<Make, Error> {
+    /// The scheduler, if it can be recorded now.
+    fn recordable(&self) -> Result<Attached, Error> {
         let name = &self.config().name;
-        let attached = *self.control.attached.lock().expect("the lock of the scheduler's name");
-        let Some(make) = attached.make else {
+        let attached = self.control.attached();
+        if attached.make.is_none() {
             return invalid(format!(
                 "disk {name}: scheduler none decides nothing that could be recorded"
             ));
-        };
+        }
         match self.shared.path.with_elevator(|elevator| elevator.is_recorded()) {
             Some(true) => invalid(format!("disk {name} is being recorded already")),
-            _ => Ok(make),
+            _ => Ok(attached),
         }
     }
 
     /// Puts a recorder in force; the device is frozen.
     fn wear_recorder(&self, now: Nanos) -> Result<LiveRecording, Error> {
-        let make = self.recordable()?;
-        let attached = *self.control.attached.lock().expect("the lock of the scheduler's name");
+        let attached = self.recordable()?;
         let before = self.shared.current.get();
         let mut config = self.shared.config.clone();
         config.queues = before.queues;
@@ -158,7 +158,7 @@ impl Device {
             Path::Sq(_) => crate::sq::tags(before.nr_requests),
         };
         let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);
-        let mut anew = make(&setup);
+        let mut anew = attached.made(&setup)?.expect("a scheduler that can be recorded is one");
         let taken = self
             .shared
             .path

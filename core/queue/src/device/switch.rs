@@ -30,7 +30,9 @@ impl Device {
         if config.spread == Spread::RoundRobin {
             return vec!["none"];
         }
-        weir_sched::listed(family(config.mode), config.compat.as_deref())
+        let family = family(config.mode);
+        let listed = weir_sched::listed(family, config.compat.as_deref());
+        listed.into_iter().chain(config.schedulers.names(family)).collect()
     }
 
     /// Switches the scheduler: builds the new one, waits until every request has ended, and swaps.
@@ -108,10 +110,8 @@ impl Device {
             Path::Mq(_) => nr_requests,
             Path::Sq(_) => crate::sq::tags(nr_requests),
         };
-        let elevator = attached.make.map(|make| {
-            let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);
-            Elevator::new(make(&setup), tags)
-        });
+        let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);
+        let elevator = attached.made(&setup)?.map(|made| Elevator::new(made, tags));
         Ok(Some(Built { elevator, nr_requests, attached }))
     }
 
