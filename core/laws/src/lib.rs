@@ -6,7 +6,12 @@
 //!
 //! All time is virtual and all chance is seeded, so that a seed is a run that can be had again. A
 //! broken law is a panic whose message names the values. The crate is no test: `core/queue` and
-//! `core/map` hold themselves to the laws in their tests, and so may a driver that is not weir's.
+//! `core/map` hold themselves to the laws in their tests.
+//!
+//! # Drivers and schedulers from elsewhere
+//! [`driver::hold`] holds any [`Driver`](weir_queue::Driver) to its contract, [`scheduler::hold`]
+//! any [`Scheduler`](weir_sched::Scheduler). Each is a line in a test of its crate, with
+//! `weir-laws` among the `dev-dependencies`.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +19,7 @@ pub mod bytes;
 pub mod client;
 pub mod controller;
 pub mod device;
+pub mod driver;
 pub mod fabric;
 pub mod life;
 pub mod linear;
@@ -23,6 +29,7 @@ pub mod outage;
 pub mod path;
 pub mod promises;
 pub mod rest;
+pub mod scheduler;
 pub mod sender;
 pub mod sleepers;
 pub mod tokens;
