@@ -83,8 +83,13 @@ fn parse_file(written: &Written<'_>) -> Result<Box<dyn Backing>, String> {
     if written.rest.is_empty() {
         return Err(format!("target {:?} names no file", written.text));
     }
-    let path = PathBuf::from(written.rest);
-    Ok(Box::new(FileTarget { path, size: None, io: Io::Auto, direct: true, follow: true }))
+    Ok(file(PathBuf::from(written.rest)))
+}
+
+/// The target of a file or block device, for a path that no text may spell.
+#[must_use]
+pub fn file(path: PathBuf) -> Box<dyn Backing> {
+    Box::new(FileTarget { path, size: None, io: Io::Auto, direct: true, follow: true })
 }
 
 #[derive(Clone, Debug)]

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use weir_bio::{Bio, Limits, SECTOR};
 use weir_live::{Door, Host, Job};
-use weir_queue::{Completion, Device, MapControl, Stats};
+use weir_queue::{Completion, Device, Driver, MapControl, Stats};
 
+use crate::drivers::Blocking;
 use crate::open::{self, Error, Opened};
 use crate::pending::{Pending, Reply};
 use crate::session::Session;
@@ -96,6 +97,13 @@ impl Disk {
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.open.device
+    }
+
+    /// The host whose reactors turn it: for services beside it, such as an NBD server, and for
+    /// other disks.
+    #[must_use]
+    pub fn host(&self) -> &Arc<Host> {
+        &self.open.host
     }
 
     /// Notices for the user about how the disk was opened, a sentence each.
@@ -197,10 +205,23 @@ impl fmt::Debug for Disk {
 pub enum Source {
     /// A target string.
     Text(String),
-    /// A target, parsed.
+    /// A target, parsed or made piece by piece.
     Target(Target),
-    /// A device that no host has: one with a driver of the caller's own.
+    /// A device that no host has: one with queues of the caller's own making.
     Device(Device),
+}
+
+impl From<Arc<dyn Driver>> for Source {
+    /// A driver of the program's own: see [`Target::driver`].
+    fn from(driver: Arc<dyn Driver>) -> Source {
+        Source::Target(Target::driver(driver))
+    }
+}
+
+impl From<Blocking> for Source {
+    fn from(driver: Blocking) -> Source {
+        Source::Target(Target::driver(Arc::new(driver)))
+    }
 }
 
 impl From<&str> for Source {
@@ -284,7 +305,7 @@ impl Builder {
         let Builder { source, name, reactors, host, close_limit, backlog, over } = self;
         let target = match source {
             Source::Device(device) => Err(device),
-            Source::Target(target) => Ok(target),
+            Source::Target(target) => Ok(target.checked()?),
             Source::Text(text) => Ok(Target::parse(&text).map_err(Error::new)?),
         };
         let queues = match &target {
@@ -296,7 +317,7 @@ impl Builder {
             Some(host) => (host, false),
             None => {
                 let count = reactors.unwrap_or_else(|| default_reactors(queues));
-                let host = Host::new(count).map_err(|e| Error::new(format!("reactors: {e}")))?;
+                let host = Host::new(count).map_err(|e| Error::refused("reactors", e))?;
                 (Arc::new(host), true)
             }
         };

@@ -4,6 +4,27 @@
 //! scheduled, spread over hardware queues, timed and counted, in front of files, RAM, or an NBD
 //! server.
 //!
+//! # Which way in?
+//!
+//! | you have | take | what blocks |
+//! |---|---|---|
+//! | a thread that reads and writes | a [`Session`]'s [blocking calls] | each, until its end |
+//! | a thread with many I/Os in flight | a [`Session`]: [submit], [wait] | `submit` while full |
+//! | tasks of an async runtime | [`Disk::start`]: a [`Pending`] | `start` at the [backlog] |
+//! | code that goes on at an end | [`Disk::submit`]: a callback | as `start` |
+//! | threads and a loop of your own | [`Device::submitter`], a [`Lane`] | nothing |
+//! | clients in other processes | an NBD server on [`Disk::host`] | nothing |
+//! | a disk of your own | [`BlockingDriver`], or a [`Driver`] | only the calls of the first |
+//! | a scheduler of your own | a [`Scheduler`] in [`Schedulers`] | it must not |
+//!
+//! What may block has a call beside it that never does: [`Session::try_submit`] and
+//! [`Session::poll`], [`Disk::try_start`], [`Disk::try_submit`].
+//!
+//! [blocking calls]: Session::read_at
+//! [submit]: Session::submit
+//! [wait]: Session::wait
+//! [backlog]: Builder::backlog
+//!
 //! ```
 //! use weir::{Bio, Buf, Disk};
 //!
@@ -69,6 +90,24 @@
 //! control call failed is an [`Error`]. A write is durable after a flush that was submitted when
 //! the write had ended, or by itself with [`Flags::FUA`].
 //!
+//! # What blocks, and on which thread
+//! - [`Builder::open`], [`Disk::close`] and the drop of a disk's last handle block: a connection is
+//!   made, I/O under way is waited for, the last flush. So do the calls of a [`Device`] that change
+//!   it (`reconfigure`, `set_scheduler`, `freeze`).
+//! - **Threads**: a disk has reactors of its own, one for each processor but not more than its
+//!   queues, or 8 ([`Builder::reactors`]); disks on one [`Host`] share them. A `Blocking` driver
+//!   has threads besides ([`BlockingOptions::threads`]). A `Session` belongs to one thread at a
+//!   time; a `Disk` to any number.
+//! - **fork**: threads do not come along, so a disk that was opened before has no reactors in the
+//!   child. A child opens its disks itself, and does not use or drop those of its parent.
+//! - **Panics**: a callback, a driver's queue or a scheduler that panics does so on a reactor and
+//!   ends the process, as others wait for that reactor. The calls of a [`BlockingDriver`] may
+//!   panic: the request fails with EIO.
+//! - **Cancel**: dropping a [`Pending`] or a [`Session`] calls nothing back; the I/O goes on, and
+//!   its memory is freed when the device has let go of it. One without an answer ends
+//!   [`Timeout`](Status::Timeout) after `io_timeout` (30 s if not told), and its sectors stay
+//!   fenced until the device answers.
+//!
 //! # What lies below
 //! [`Device`], [`Submitter`], [`Lane`] and [`Bell`] are the queue core for those who bring their
 //! own threads; [`Host`] turns it on threads of its own.
@@ -95,14 +134,21 @@ pub mod target;
 #[doc = include_str!("../../../docs/library.md")]
 pub struct LibraryDocument;
 
+/// Those of README.md, if it has some.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct ReadmeDocument;
+
 pub use cmdline::Cmdline;
 pub use disk::{Builder, Disk, Source};
+pub use drivers::{Blocking, BlockingDriver, BlockingOptions, Io};
 pub use error::{Cause, IoError};
-pub use open::{Error, Opened, open, open_over, open_unreached};
+pub use open::{Error, ErrorKind, Opened, open, open_over, open_unreached};
 pub use pending::Pending;
 pub use pool::{OpenedPool, check_partition, open_in_pool, open_pool};
 pub use session::Session;
 pub use target::Target;
+pub use weir_access::{Address, Allow, Listen};
 pub use weir_bio::units;
 pub use weir_bio::{
     Bio, Buf, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Owner, Piece, Segment, Segments,
@@ -110,6 +156,9 @@ pub use weir_bio::{
 };
 pub use weir_live::{Clock, Host, Limited, Unpark};
 pub use weir_queue::{
-    Backing, Bell, Caps, Completion, Config, Device, Groups, Identity, Lane, Latencies, MapControl,
-    QueueMode, Refused, Spread, Stats, Submitter, TargetKind, TargetOption,
+    Affinity, Backing, Batch, Bell, Cancel, Caps, Completion, Config, Device, Done, Driver,
+    DriverError, DriverQueue, Extent, Groups, Identity, Lane, Latencies, MapControl, QueueMode,
+    Queues, Refused, Request, Schedulers, Spread, Stats, Submitter, Tag, TargetKind, TargetOption,
+    Wake,
 };
+pub use weir_sched::{Absorbed, Ended, Family, Merge, Rq, SchedTag, Scheduler, Setup};

@@ -1,33 +1,99 @@
 //! From a target to a device.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
-use weir_queue::{Config, Device, MapControl, NoticeListener, OpenedBacking, QueueMode, Speaker};
+use weir_queue::{
+    Config, Device, DriverError, MapControl, NoticeListener, OpenedBacking, QueueMode, Speaker,
+};
 
 use crate::target::Target;
 
 /// Why something could not be opened or done; a sentence naming the place, the value and the bound.
 #[derive(Debug)]
-pub struct Error(pub(crate) String);
+pub struct Error {
+    what: String,
+    kind: ErrorKind,
+    source: Option<io::Error>,
+}
+
+/// The kind of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A target, a name or a value is wrong, or does not suit the others.
+    Invalid,
+    /// The system, a server or a driver refused; the error's source is what the system said, if it
+    /// said something.
+    Refused,
+    /// The disk, or one that it lies on, is closed or going away.
+    Closed,
+    /// I/O did not end in time, or the last flush failed: the disk goes on.
+    Unfinished,
+    /// A reactor may not call this, as it would wait for itself.
+    OnReactor,
+}
 
 impl Error {
+    /// One of the kind [`Invalid`](ErrorKind::Invalid).
     pub(crate) fn new(what: impl fmt::Display) -> Error {
-        Error(what.to_string())
+        Error::of(ErrorKind::Invalid, what)
+    }
+
+    pub(crate) fn of(kind: ErrorKind, what: impl fmt::Display) -> Error {
+        Error { what: what.to_string(), kind, source: None }
+    }
+
+    /// What the system refused, with what for.
+    pub(crate) fn refused(what: impl fmt::Display, source: io::Error) -> Error {
+        let what = format!("{what}: {source}");
+        Error { what, kind: ErrorKind::Refused, source: Some(source) }
+    }
+
+    /// What a driver could not do for the disk of this name.
+    pub(crate) fn of_driver(name: &str, error: DriverError) -> Error {
+        let what = format!("{name}: {error}");
+        Error { what, kind: ErrorKind::Refused, source: error.source }
+    }
+
+    /// Why the device of this name could not be made.
+    pub(crate) fn of_device(name: &str, error: weir_queue::Error) -> Error {
+        let error = Error::from(error);
+        Error { what: format!("{name}: {error}"), ..error }
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.what)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
 
 impl From<weir_queue::Error> for Error {
     fn from(error: weir_queue::Error) -> Error {
-        Error::new(error)
+        let what = error.to_string();
+        let (kind, source) = match error {
+            weir_queue::Error::Invalid(_) | weir_queue::Error::Limits(_) => {
+                (ErrorKind::Invalid, None)
+            }
+            weir_queue::Error::Driver(error) => (ErrorKind::Refused, error.source),
+            weir_queue::Error::Dying(_) => (ErrorKind::Closed, None),
+            weir_queue::Error::Late(_) => (ErrorKind::Unfinished, None),
+        };
+        Error { what, kind, source }
     }
 }
 
@@ -117,7 +183,7 @@ pub fn open_over(
         false => target.backing.open(&config),
         true => target.backing.open_over(&config, &legs),
     };
-    let opened = opened.map_err(|e| Error::new(format!("{name}: {e}")))?;
+    let opened = opened.map_err(|e| Error::of_driver(name, e))?;
     let opened = opened_on(&target, config, opened, homes)?;
     if !legs.is_empty() {
         opened.device.lies_on(&legs);
@@ -144,7 +210,7 @@ pub fn open_unreached(
     let likeness = alike.likeness()?;
     let (target, told) = applied(name, target);
     let opened = target.backing.open_unreached(&target.config, &*likeness)?;
-    let opened = opened.map_err(|e| Error::new(format!("{name}: {e}")));
+    let opened = opened.map_err(|e| Error::of_driver(name, e));
     let opened = opened.and_then(|opened| opened_on(&target, target.config.clone(), opened, homes));
     Some(opened.map(|mut opened| {
         opened.notices.extend(told);
@@ -183,7 +249,7 @@ pub(crate) fn opened_on(
             "{name}: barriers are off: durability disabled, a crash loses what was written"
         )],
     };
-    let device = Device::new(config, driver).map_err(|e| Error::new(format!("{name}: {e}")))?;
+    let device = Device::new(config, driver).map_err(|e| Error::of_device(&name, e))?;
     Ok(Opened { device, notices, warnings, map, below: Vec::new(), speaker })
 }
 

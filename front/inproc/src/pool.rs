@@ -73,7 +73,7 @@ pub fn open_in_pool(pool: &Device, disk: &str, target: &Target) -> Result<Opened
 fn opened_backing(target: &Target, config: &Config) -> Result<OpenedBacking, Error> {
     let disk = &config.name;
     let opened = target.backing.open(config);
-    let opened = opened.map_err(|e| Error::new(format!("{disk}: {e}")))?;
+    let opened = opened.map_err(|e| Error::of_driver(disk, e))?;
     target.stated.over(disk, opened).map_err(Error::new)
 }
 
@@ -82,7 +82,7 @@ fn opened_part(
     device: Result<Device, weir_queue::Error>,
     part: OpenedBacking,
 ) -> Result<Opened, Error> {
-    let device = device.map_err(|e| Error::new(format!("{disk}: {e}")))?;
+    let device = device.map_err(|e| Error::of_device(disk, e))?;
     let (notices, speaker) = (part.notices, part.speaker);
     let warnings = Vec::new();
     Ok(Opened { device, notices, warnings, map: None, below: Vec::new(), speaker })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_live::{Clock, Door, Host, Unfinished};
 use weir_queue::{Device, MapControl, QueueMode};
 
-use crate::open::Error;
+use crate::open::{Error, ErrorKind};
 use crate::pending::Reply;
 
 /// I/Os that go to one reactor before the next has its turn: neighbours stay together and merge.
@@ -78,7 +78,8 @@ pub(crate) fn carry(legs: &[Arc<Open>], name: &str) -> Result<(), Error> {
     for leg in legs {
         let closed = leg.closed.lock().expect("the lock of closing");
         if *closed {
-            return Err(Error::new(format!("{name}: its disk {} is closed", leg.name())));
+            let what = format!("{name}: its disk {} is closed", leg.name());
+            return Err(Error::of(ErrorKind::Closed, what));
         }
         leg.carries.lock().expect("the lock of the disks above").push(String::from(name));
     }
@@ -124,9 +125,10 @@ impl Shared {
     pub(crate) fn close(&self) -> Result<(), Error> {
         if self.host.is_here() {
             let name = self.name();
-            return Err(Error::new(format!(
-                "disk {name}: a reactor cannot close it, as it would wait for itself"
-            )));
+            return Err(Error::of(
+                ErrorKind::OnReactor,
+                format!("disk {name}: a reactor cannot close it, as it would wait for itself"),
+            ));
         }
         let mut closed = self.closed.lock().expect("the lock of closing");
         if *closed {
@@ -169,6 +171,6 @@ impl Shared {
             }
             _ => "",
         };
-        Error::new(format!("{late}{hint}"))
+        Error::of(ErrorKind::Unfinished, format!("{late}{hint}"))
     }
 }

@@ -5,6 +5,8 @@
 //! another in the place of a disk's name. The result is checked as far as text can be; the rest is
 //! up to the driver.
 
+mod made;
+
 use weir_bio::units::{parse_number, parse_switch, parse_time_ns};
 use weir_queue::{Backing, Config, Identity, QueueMode, Spread, TargetOption, WbtTarget, Written};
 use weir_sched::SCHEDULERS;
@@ -13,7 +15,7 @@ use crate::cmdline::Cmdline;
 use crate::drivers::{kind_of, kinds, lies_on_others};
 use crate::stated::{LOGICAL_BLOCK, PHYSICAL_BLOCK, Stated};
 
-/// A target, parsed.
+/// A target, [parsed](Target::parse) or [made piece by piece](Target::file).
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Where the bytes go.
@@ -309,19 +311,23 @@ impl Target {
         let text = &*shown(text);
         let (name, rest, kind) = known.ok_or_else(|| kind_error(text))?;
         let backing = (kind.parse)(&Written { name, rest, text })?;
-        let own_mode = backing.queue_mode();
-        let config = Config { mode: own_mode.unwrap_or_default(), ..Config::default() };
-        let (queues_given, mode_given) = (false, own_mode.is_some());
-        let (cmdline, attributes) = (Cmdline::default(), Vec::new());
-        let stated = Stated::default();
-        let mut target =
-            Target { backing, config, queues_given, mode_given, cmdline, attributes, stated };
+        let mut target = Target::over(backing);
         for option in parts {
             target.apply(&option)?;
         }
         target.check(text)?;
         target.nested_within(others + 1)?;
         Ok(target)
+    }
+
+    /// A target that states nothing beside its backing.
+    fn over(backing: Box<dyn Backing>) -> Target {
+        let own_mode = backing.queue_mode();
+        let config = Config { mode: own_mode.unwrap_or_default(), ..Config::default() };
+        let (queues_given, mode_given) = (false, own_mode.is_some());
+        let (cmdline, attributes) = (Cmdline::default(), Vec::new());
+        let stated = Stated::default();
+        Target { backing, config, queues_given, mode_given, cmdline, attributes, stated }
     }
 
     /// The targets that stand in this one in the place of disks' names: each with what it is called

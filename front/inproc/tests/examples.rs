@@ -10,10 +10,18 @@ mod callback;
 mod copy;
 #[path = "../examples/futures.rs"]
 mod futures;
+#[path = "../examples/scheduler.rs"]
+mod scheduler;
+#[path = "../examples/server.rs"]
+mod server;
 #[path = "../examples/session.rs"]
 mod session;
 
+use std::process::Command;
+
 use bed::Folder;
+use bed::outside::installed;
+use weir::Disk;
 
 #[test]
 fn copy_copies_memory_to_memory_and_a_file_to_a_file() {
@@ -40,4 +48,54 @@ fn futures_callback_and_session_run_on_memory_and_on_a_file() {
         run("ram:64MiB,queue_mode=sq").unwrap();
         assert!(run("ram:512").unwrap_err().to_string().contains("512 bytes"));
     }
+}
+
+#[test]
+fn a_scheduler_of_the_programs_own_is_used_and_switched_to() {
+    let folder = Folder::new();
+    scheduler::run("ram:64MiB,queues=2").unwrap();
+    scheduler::run(&format!("file:{},size=64M", folder.join("disk").display())).unwrap();
+    // It was added for the other path.
+    let error = scheduler::run("ram:64MiB,queue_mode=sq").unwrap_err().to_string();
+    assert!(error.contains("scheduler reads-first belongs to queue_mode=mq"), "{error}");
+}
+
+#[test]
+fn a_disk_of_the_programs_own_is_served_to_clients_of_weir_and_of_others() {
+    let folder = Folder::new();
+    let socket = folder.join("numbers.sock");
+    let (server, disk) = server::serve(&socket).unwrap();
+    let numbers: Vec<u8> = (0..1 << 17).flat_map(u64::to_le_bytes).collect();
+
+    let target = format!("nbd+unix:{}?numbers", socket.display());
+    let client = Disk::builder(target).open().unwrap();
+    let mut session = client.session().unwrap();
+    let mut found = vec![0; 1 << 20];
+    session.read_at(0, &mut found).unwrap();
+    assert!(found == numbers);
+    session.write_at(512, &[7; 4096]).unwrap();
+    session.flush().unwrap();
+    let mut own = vec![0; 8192];
+    disk.session().unwrap().read_at(0, &mut own).unwrap();
+    assert!(own[512..4608] == [7; 4096] && own[..512] == numbers[..512]);
+    drop(session);
+    client.close().unwrap();
+
+    if installed("nbdinfo") && installed("nbdcopy") {
+        let uri = format!("nbd+unix:///numbers?socket={}", socket.display());
+        let told = Command::new("nbdinfo").args(["--size", &uri]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&told.stdout).trim(), "1048576", "{told:?}");
+        let [from, to] = ["from", "to"].map(|name| folder.join(name));
+        let bytes: Vec<u8> = (0..1_u32 << 20).map(|at| (at / 512 * 3 + at) as u8).collect();
+        std::fs::write(&from, &bytes).unwrap();
+        let copy = |from: &std::ffi::OsStr, to: &std::ffi::OsStr| {
+            let ended = Command::new("nbdcopy").arg("--flush").args([from, to]).output().unwrap();
+            assert!(ended.status.success(), "{ended:?}");
+        };
+        copy(from.as_os_str(), uri.as_ref());
+        copy(uri.as_ref(), to.as_os_str());
+        assert!(std::fs::read(&to).unwrap() == bytes);
+    }
+    server::stop(&server, &disk).unwrap();
+    assert!(!socket.exists(), "the socket's file is gone");
 }
