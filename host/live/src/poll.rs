@@ -2,19 +2,25 @@
 //!
 //! Level-triggered, because then a service may leave bytes where they are and is asked again, and
 //! because the kernel wakes no thread for a direction that was not asked for: with edges, each
-//! reply a client reads would be a wake.
+//! reply a client reads would be a wake. The reactor's own wake is the exception: an edge of it
+//! needs no read to clear it.
+//!
+//! Waits have no time-out of their own: a time-out arms a timer and takes it back in each wait, and
+//! nearly every wait of a busy reactor ends before. One timer stands beside the descriptors instead
+//! (`poll/timer.rs`).
+
+mod timer;
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{Timespec, epoll};
+use weir_bio::Nanos;
+
+use timer::Timer;
 
 /// Events taken at once.
 const EVENTS: usize = 128;
-
-/// Sleeps shorter than this are timed to the nanosecond, which takes a second system call; longer
-/// ones to the millisecond, rounded up.
-const FINE_NS: u64 = 100_000_000;
 
 /// The events of a descriptor that a service waits for. Its end is reported in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,20 +55,40 @@ pub struct Readiness {
     pub closed: bool,
 }
 
-/// An epoll set.
+/// The descriptors of a [`Poller`], made before the thread that uses them.
+pub(crate) struct Descriptors {
+    epoll: OwnedFd,
+    timer: Timer,
+}
+
+impl Descriptors {
+    pub(crate) fn new() -> io::Result<Descriptors> {
+        Ok(Descriptors { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, timer: Timer::new()? })
+    }
+}
+
+/// An epoll set with its timer.
 pub(crate) struct Poller {
     epoll: OwnedFd,
+    timer: Timer,
+    /// The key under which the timer is told of.
+    timer_key: u64,
     events: Vec<epoll::Event>,
 }
 
 impl Poller {
-    /// A descriptor for [`Poller::new`].
-    pub(crate) fn descriptor() -> io::Result<OwnedFd> {
-        Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?)
+    /// `timer_key`: of the event of [`Poller::timer_rang`].
+    pub(crate) fn new(descriptors: Descriptors, timer_key: u64) -> io::Result<Poller> {
+        let Descriptors { epoll, timer } = descriptors;
+        let poller = Poller { epoll, timer, timer_key, events: Vec::with_capacity(EVENTS) };
+        poller.add_edge(poller.timer.as_fd(), timer_key)?;
+        Ok(poller)
     }
 
-    pub(crate) fn new(epoll: OwnedFd) -> Poller {
-        Poller { epoll, events: Vec::with_capacity(EVENTS) }
+    /// Watches for each time the descriptor becomes readable anew, so that it need not be read.
+    pub(crate) fn add_edge(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(key), flags)?)
     }
 
     pub(crate) fn add(&self, fd: BorrowedFd<'_>, key: u64, interest: Interest) -> io::Result<()> {
@@ -84,23 +110,33 @@ impl Poller {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits until something happens or the time (ns; `None`: for ever) has passed.
-    pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> io::Result<()> {
+    /// Takes the events that are there, without waiting.
+    pub(crate) fn look(&mut self) -> io::Result<()> {
+        self.take(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+    }
+
+    /// Waits until something happens, which is at this time at the latest (`None`: not by itself).
+    /// The timer may end it earlier, for a time that was asked for before.
+    pub(crate) fn wait(&mut self, until: Option<Nanos>) -> io::Result<()> {
+        if let Some(at) = until {
+            self.timer.ring_by(at)?;
+        }
+        self.take(None)
+    }
+
+    fn take(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
         self.events.clear();
-        let mut timeout = timeout_ns.map(timespec);
-        if let Some(fine) = timeout_ns.filter(|ns| (1..FINE_NS).contains(ns)) {
-            let mut set = [PollFd::new(&self.epoll, PollFlags::IN)];
-            match poll(&mut set, Some(&timespec(fine))) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
-                Ok(_) => timeout = Some(timespec(0)),
-                Err(error) => return Err(error.into()),
-            }
-        }
         let spare = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+        match epoll::wait(&self.epoll, spare, timeout) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
+        let rang = self.events.iter().position(|event| event.data.u64() == self.timer_key);
+        if let Some(index) = rang {
+            self.events.swap_remove(index);
+            self.timer.rang();
+        }
+        Ok(())
     }
 
     /// The event at `index` of the last wait: the key, and what has happened.
@@ -113,10 +149,6 @@ impl Poller {
     }
 }
 
-fn timespec(ns: u64) -> Timespec {
-    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,29 +156,64 @@ mod tests {
     use std::os::fd::AsFd;
     use weir_ring::Wake;
 
-    #[test]
-    fn a_wait_lasts_as_long_as_it_was_told_and_no_event_is_made_up() {
-        let mut poller = Poller::new(Poller::descriptor().unwrap());
-        for ns in [0, 50_000, 1_500_000, 101_000_000] {
-            let start = Clock.now();
-            poller.wait(Some(ns)).unwrap();
-            assert!(Clock.now().since(start) >= ns, "{ns} ns were cut short");
+    const TIMER: u64 = u64::MAX;
+
+    fn poller() -> Poller {
+        Poller::new(Descriptors::new().unwrap(), TIMER).unwrap()
+    }
+
+    /// Waits until this time, at least once.
+    fn wait_out(poller: &mut Poller, at: Nanos) {
+        loop {
+            poller.wait(Some(at)).unwrap();
             assert_eq!(poller.event(0), None);
+            if Clock.now() >= at {
+                return;
+            }
         }
     }
 
     #[test]
-    fn a_wake_ends_a_wait_of_any_length_and_is_cleared() {
-        let mut poller = Poller::new(Poller::descriptor().unwrap());
-        let wake = EventWake::new().unwrap();
-        poller.add(wake.as_fd(), 7, Interest::READ).unwrap();
-        for timeout in [None, Some(50_000_000), Some(60_000_000_000)] {
+    fn a_wait_lasts_until_its_time_and_no_event_is_made_up() {
+        let mut poller = poller();
+        for ns in [0, 50_000, 1_500_000, 101_000_000] {
+            wait_out(&mut poller, Clock.now() + ns);
+            poller.look().unwrap();
+            assert_eq!(poller.event(0), None);
+        }
+        assert_eq!(poller.timer.settings(), 4);
+    }
+
+    #[test]
+    fn the_timer_is_set_for_an_earlier_time_only() {
+        let (mut poller, wake) = (poller(), EventWake::new().unwrap());
+        poller.add_edge(wake.as_fd(), 7).unwrap();
+        let start = Clock.now();
+        for later_ns in [3_600_000_000_000, 3_600_000_000_001, 7_200_000_000_000] {
             wake.wake();
-            poller.wait(timeout).unwrap();
+            poller.wait(Some(start + later_ns)).unwrap();
+            assert_eq!(poller.event(0).map(|(key, _)| key), Some(7));
+        }
+        assert_eq!(poller.timer.settings(), 1, "a later time needs no timer of its own");
+        // It ends the wait for an hour, and is set anew afterwards.
+        for settings in [2, 3] {
+            wait_out(&mut poller, Clock.now() + 2_000_000);
+            assert_eq!(poller.timer.settings(), settings);
+        }
+    }
+
+    #[test]
+    fn a_wake_ends_any_wait_once_without_being_read() {
+        let (mut poller, wake) = (poller(), EventWake::new().unwrap());
+        poller.add_edge(wake.as_fd(), 7).unwrap();
+        let start = Clock.now();
+        for until in [None, Some(start + 50_000_000_000), Some(start + 60_000_000_000)] {
+            wake.wake();
+            wake.wake();
+            poller.wait(until).unwrap();
             let (key, readiness) = poller.event(0).unwrap();
             assert!(key == 7 && readiness.readable && !readiness.closed);
-            wake.clear();
-            poller.wait(Some(0)).unwrap();
+            poller.look().unwrap();
             assert_eq!(poller.event(0), None);
         }
     }

@@ -15,7 +15,7 @@ use weir_queue::{Bell, Device, DriverError, Error, Home, Lane};
 use weir_ring::Mailbox;
 
 use crate::clock::Clock;
-use crate::poll::{Interest, Poller};
+use crate::poll::{Descriptors, Interest, Poller};
 use crate::service::desk::{Desk, MakeService, Orders, Remote, SUBMITTERS};
 use crate::service::{Service, Turn, key};
 use crate::services::Services;
@@ -29,9 +29,11 @@ const ROUNDS: usize = 16;
 const WAKE: u32 = u32::MAX;
 const LANE: u32 = u32::MAX - 1;
 
+/// The timer, among the descriptors behind [`WAKE`].
+const TIMER: u32 = 1;
+
 /// One reactor: its home, its services and its one blocking call.
 pub(crate) struct Reactor {
-    wake: EventWake,
     desk: Desk,
     home: Home,
     /// The descriptors of drivers' events, by place of the lane.
@@ -48,7 +50,7 @@ pub(crate) struct Seed {
     reactors: usize,
     remote: Arc<Remote>,
     wake: EventWake,
-    epoll: OwnedFd,
+    descriptors: Descriptors,
 }
 
 impl Seed {
@@ -57,7 +59,7 @@ impl Seed {
         let wake = EventWake::new()?;
         let bell = Bell::with_lanes(Box::new(wake.clone()), SUBMITTERS);
         let remote = Arc::new(Remote { orders: Mailbox::default(), bell });
-        Ok(Seed { index, reactors, remote, wake, epoll: Poller::descriptor()? })
+        Ok(Seed { index, reactors, remote, wake, descriptors: Descriptors::new()? })
     }
 
     pub(crate) fn remote(&self) -> Arc<Remote> {
@@ -68,9 +70,10 @@ impl Seed {
 impl Reactor {
     /// A reactor of the calling thread.
     pub(crate) fn new(seed: Seed) -> Reactor {
-        let Seed { index, reactors, remote, wake, epoll } = seed;
-        let poller = Poller::new(epoll);
-        poller.add(wake.as_fd(), key(WAKE, 0), Interest::READ).expect("an eventfd can be watched");
+        let Seed { index, reactors, remote, wake, descriptors } = seed;
+        let poller = Poller::new(descriptors, key(WAKE, TIMER)).expect("a timer can be watched");
+        // The bell keeps the descriptor.
+        poller.add_edge(wake.as_fd(), key(WAKE, 0)).expect("an eventfd can be watched");
         let home = Home::new(Arc::clone(&remote.bell));
         let desk = Desk {
             index,
@@ -84,7 +87,7 @@ impl Reactor {
             free: Vec::new(),
         };
         let (events, services, ready) = (Vec::new(), Services::default(), Vec::new());
-        Reactor { wake, desk, home, events, services, ready, stopping: false }
+        Reactor { desk, home, events, services, ready, stopping: false }
     }
 
     /// Runs until it is told to stop.
@@ -180,18 +183,16 @@ impl Reactor {
     /// Waits for descriptors, bell and time, then lets services see to what is ready.
     fn sleep(&mut self) {
         let now = self.desk.now;
-        let mut timeout = Some(0);
+        let mut until = None;
         let mut sleeping = false;
         if !self.has_work(now) {
-            timeout = self.earliest().map(|at| at.since(Clock.now()));
-            if timeout != Some(0) {
+            until = self.earliest();
+            if until.is_none_or(|at| at > now) {
                 sleeping = self.home.before_sleep(now, || self.is_ordered());
-                if !sleeping {
-                    timeout = Some(0);
-                }
             }
         }
-        let waited = self.desk.poller.wait(timeout);
+        let poller = &mut self.desk.poller;
+        let waited = if sleeping { poller.wait(until) } else { poller.look() };
         if sleeping {
             self.home.awake();
         }
@@ -206,7 +207,7 @@ impl Reactor {
             index += 1;
             let (service, token) = ((key >> 32) as u32, key as u32);
             match service {
-                WAKE => self.wake.clear(),
+                WAKE => {}
                 LANE => self.home.hear(token as usize),
                 _ => self.with_service(service, |s, turn| s.ready(turn, token, readiness)),
             }
