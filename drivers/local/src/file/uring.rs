@@ -50,8 +50,10 @@ const HUNGRY: usize = 24;
 /// 0.92 of 4, 0.98 of 2, 1.00 of 1, and 1.00 and 1.02 with these two rules.
 const HANDOVER: usize = 8;
 
-/// On the first two reaps in a row that find nothing what may have told of completions is silenced,
-/// and then on every so-many-th: it may have told of what had been found already.
+/// On the first and the third reap in a row that find nothing what may have told of completions is
+/// silenced, and then on every so-many-th: it may have told of what had been found already. It may
+/// tell once more right after the first; a lone request is mostly followed by the next before a
+/// third.
 const HUSH_EVERY: u8 = 64;
 
 /// Marks the completion of a cancel: its own result says nothing.
@@ -443,8 +445,8 @@ impl DriverQueue for UringQueue {
         self.enter(now);
         if self.rung.is_some() && self.beside.is_none() && self.ring.completion().is_empty() {
             let quiet = self.quiet;
-            self.quiet = quiet.wrapping_add(1).max(1);
-            if quiet < 2 || quiet.is_multiple_of(HUSH_EVERY) {
+            self.quiet = if quiet == 2 * HUSH_EVERY { HUSH_EVERY } else { quiet } + 1;
+            if quiet == 2 || quiet.is_multiple_of(HUSH_EVERY) {
                 self.hush(now);
             }
         }
