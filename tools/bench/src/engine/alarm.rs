@@ -1,4 +1,5 @@
-//! Wakes a thread that waits in its ring: when its bell is rung, or at a time that stays set.
+//! Wakes a thread that waits in a ring or a poll: when its bell is rung, or at a time that stays
+//! set.
 //!
 //! A wait with a time limit sets a timer and takes it back again, each time: 8 us under a
 //! hypervisor, the second time while an answer waits to be counted. This one is set once for each

@@ -146,8 +146,10 @@ pub(crate) struct Worker<'a, S> {
     home: Home,
     /// Events of the drivers of its lanes.
     events: Vec<OwnedFd>,
-    /// The way to wait of its only lane's driver, and what that looks at beside.
-    waiter: Option<(Box<dyn Waiter>, Alarm)>,
+    /// Its bell and its timer.
+    alarm: Alarm,
+    /// The way to wait of its only lane's driver, beside the alarm.
+    waiter: Option<Box<dyn Waiter>>,
     clients: Vec<Client>,
     seats: Vec<S>,
     /// Whose each seat is.
@@ -227,13 +229,9 @@ impl<'a, S: Seat> Worker<'a, S> {
         open: impl Fn(&Arc<Bell>, usize, usize) -> Result<S, String>,
     ) -> Result<Worker<'a, S>, String> {
         let has_lanes = home.lanes().next().is_some();
-        let waiter = if has_lanes {
-            let alarm = Alarm::new(shared.wakes[index].as_fd())
-                .map_err(|e| format!("nothing to wait for I/Os with: {e}"))?;
-            home.waiter(alarm.as_fd()).map(|waiter| (waiter, alarm))
-        } else {
-            None
-        };
+        let alarm = Alarm::new(shared.wakes[index].as_fd())
+            .map_err(|e| format!("nothing to wait for I/Os with: {e}"))?;
+        let waiter = home.waiter(alarm.as_fd());
         let events = home.lanes().filter_map(|lane| lane.event().transpose());
         let events = events.collect::<Result<_, _>>().map_err(|e| e.to_string())?;
         let (mut seats, mut owners, mut clients) = (Vec::new(), Vec::new(), Vec::new());
@@ -255,6 +253,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             turns_anew: has_lanes
                 && (clients.iter().any(|client| client.begins_anew || client.apart)
                     || shared.devices.iter().any(|device| device.config().mode == QueueMode::Sq)),
+            alarm,
             waiter,
             home,
             events,
@@ -531,36 +530,33 @@ impl<'a, S: Seat> Worker<'a, S> {
         if !self.home.before_sleep(now, is_stopped) {
             return;
         }
-        if let Some((waiter, alarm)) = &mut self.waiter {
-            // A short wait of a lane may be there to have the alarm watched again.
-            let soon = |at: &Nanos| at.since(now) < SOON_NS;
-            let late = lanes_at.filter(|at| !soon(at));
-            alarm.set(late.into_iter().chain(due_at).min(), now);
-            waiter.wait(lanes_at.filter(soon).map(|at| at.since(Clock.now())));
-            self.awake_since = Clock.now();
-            alarm.silence(self.awake_since);
-            self.home.awake();
-            return;
+        // A short wait of a lane may be there to have the alarm watched again.
+        let soon = |at: &Nanos| at.since(now) < SOON_NS;
+        let late = lanes_at.filter(|at| !soon(at));
+        self.alarm.set(late.into_iter().chain(due_at).min(), now);
+        let at_most_ns = lanes_at.filter(soon).map(|at| at.since(Clock.now()));
+        match &mut self.waiter {
+            Some(waiter) => waiter.wait(at_most_ns),
+            None => self.poll(at_most_ns),
         }
-        let woken = self.poll(wake_at);
         self.awake_since = Clock.now();
+        self.alarm.silence(self.awake_since);
         self.home.awake();
-        if woken {
-            self.wake.clear();
-        }
     }
 
-    /// Waits for the bell, the drivers' events or the time; whether it was the bell.
-    fn poll(&self, wake_at: Option<Nanos>) -> bool {
-        let mut fds = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
+    /// Waits for the alarm, the drivers' events or the time.
+    fn poll(&self, at_most_ns: Option<u64>) {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.alarm.as_fd(), PollFlags::IN)];
         fds.extend(self.events.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        let timeout = wake_at.map(|at| {
-            let ns = at.since(Clock.now());
-            Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+        let timeout = at_most_ns.map(|ns| Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
         });
         // An interrupted sleep is a short sleep.
         let _ = poll(&mut fds, timeout.as_ref());
-        !fds[0].revents().is_empty()
+        if !fds[0].revents().is_empty() {
+            self.wake.clear();
+        }
     }
 }
 
