@@ -59,6 +59,23 @@ impl Bio {
             .with(Flags::SYNC | Flags::IDLE)
     }
 
+    /// A read into memory of any kind: a vector, several, [segments](crate::Segments); whole
+    /// sectors. It comes back with the completion, and is that memory still:
+    /// [`Data::into_vecs`].
+    #[must_use]
+    pub fn read_into(sector: u64, data: impl Into<Data>) -> Bio {
+        let data = data.into();
+        Bio::new(Op::Read, sector, sectors_in(data.len()), data)
+    }
+
+    /// A write of memory of any kind, as [`read_into`](Bio::read_into), with the flags of
+    /// [`write`](Bio::write).
+    #[must_use]
+    pub fn write_from(sector: u64, data: impl Into<Data>) -> Bio {
+        let data = data.into();
+        Bio::new(Op::Write, sector, sectors_in(data.len()), data).with(Flags::SYNC | Flags::IDLE)
+    }
+
     /// A pure flush: everything acknowledged before it is durable when it completes.
     #[must_use]
     pub fn flush() -> Bio {
@@ -88,5 +105,9 @@ impl Bio {
 }
 
 fn sectors_of(buf: &Buf) -> u32 {
-    (buf.len() as u64 / crate::SECTOR) as u32
+    sectors_in(buf.len())
+}
+
+fn sectors_in(bytes: usize) -> u32 {
+    (bytes as u64 / crate::SECTOR) as u32
 }

@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::PAGE;
+use crate::region::Region;
 
 /// A page-aligned run of bytes with one owner. It is a single pointer, because it is moved far more
 /// often than it is looked into.
@@ -19,15 +20,17 @@ pub struct Buf(Box<Run>);
 struct Run {
     start: NonNull<u8>,
     len: u32,
-    /// Bytes of the allocation when this run owns it alone (`shared` is `None`).
+    /// Bytes of the allocation when this run has it alone; 0 for a piece.
     capacity: u32,
+    /// `None`: it owns the allocation, and frees it.
     shared: Option<Arc<Allocation>>,
 }
 
-/// An allocation several pieces point into; the last one frees it.
+/// An allocation several pieces point into, or a place of a pool; the last one frees it.
 struct Allocation {
     start: NonNull<u8>,
     capacity: u32,
+    pool: Option<Arc<Region>>,
 }
 
 impl Buf {
@@ -68,6 +71,12 @@ impl Buf {
         Buf(Box::new(Run { start, len, capacity, shared: None }))
     }
 
+    /// A place of a pool, which goes back there with the last piece of it.
+    pub(crate) fn of_pool(start: NonNull<u8>, len: u32, pool: Arc<Region>) -> Buf {
+        let shared = Some(Arc::new(Allocation { start, capacity: len, pool: Some(pool) }));
+        Buf(Box::new(Run { start, len, capacity: len, shared }))
+    }
+
     /// Where the bytes begin: for the kernel, and for raw copies.
     #[must_use]
     #[inline]
@@ -79,7 +88,7 @@ impl Buf {
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> usize {
-        if self.0.shared.is_some() { 0 } else { self.0.capacity as usize }
+        self.0.capacity as usize
     }
 
     /// Changes the length within the capacity; bytes beyond the old length keep what they held.
@@ -100,13 +109,14 @@ impl Buf {
         assert!(at <= self.len(), "split at {at} beyond {} bytes", self.len());
         let run = &mut *self.0;
         let shared = run.shared.get_or_insert_with(|| {
-            Arc::new(Allocation { start: run.start, capacity: run.capacity })
+            let (start, capacity) = (run.start, run.capacity);
+            Arc::new(Allocation { start, capacity, pool: None })
         });
         let shared = Some(Arc::clone(shared));
         // SAFETY: `at` is within this piece, so the result stays inside the allocation.
         let start = unsafe { run.start.add(at) };
         let rest = Run { start, len: run.len - at as u32, capacity: 0, shared };
-        run.len = at as u32;
+        (run.len, run.capacity) = (at as u32, 0);
         Buf(Box::new(rest))
     }
 
@@ -124,15 +134,16 @@ impl Buf {
         self.0.len += next.0.len;
         drop(next);
         let run = &mut *self.0;
-        // Whole again: give the allocation back to this one owner, so that it can be reused.
-        if let Some(shared) = run.shared.take() {
-            match Arc::try_unwrap(shared) {
-                Ok(whole) if whole.start == run.start => {
-                    run.capacity = whole.capacity;
-                    std::mem::forget(whole);
-                }
-                Ok(whole) => run.shared = Some(Arc::new(whole)),
-                Err(shared) => run.shared = Some(shared),
+        // Whole again: the allocation is this one owner's, so that it can be reused.
+        if let Some(shared) = &mut run.shared
+            && let Some(whole) = Arc::get_mut(shared)
+            && whole.start == run.start
+        {
+            run.capacity = whole.capacity;
+            if whole.pool.is_none() {
+                // The run frees it from now on.
+                let whole = run.shared.take().and_then(Arc::into_inner);
+                std::mem::forget(whole);
             }
         }
         Ok(())
@@ -165,8 +176,8 @@ impl DerefMut for Buf {
 impl Drop for Run {
     fn drop(&mut self) {
         if self.shared.is_none() {
-            // SAFETY: `start` and `capacity` are those of the allocation, which this run owns
-            // alone.
+            // SAFETY: nothing was cut off, so `start` and `capacity` are those of the
+            // allocation, which this run owns.
             unsafe { free(self.start, self.capacity) };
         }
     }
@@ -174,8 +185,11 @@ impl Drop for Run {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: the last piece is gone.
-        unsafe { free(self.start, self.capacity) };
+        match self.pool.take() {
+            // SAFETY: the last piece is gone.
+            None => unsafe { free(self.start, self.capacity) },
+            Some(pool) => pool.put_back(self.start),
+        }
     }
 }
 

@@ -291,6 +291,17 @@ impl Data {
         buf.filter(|buf| buf.capacity() > 0)
     }
 
+    /// The vectors that it was [made](Data::from) of, filled by a read.
+    ///
+    /// # Errors
+    /// All of it, when it is other memory.
+    pub fn into_vecs(self) -> Result<Vec<Vec<u8>>, Data> {
+        match self {
+            Data::Segments(segments) => segments.into_vecs().map_err(Data::Segments),
+            other => Err(other),
+        }
+    }
+
     fn into_bufs(self) -> Vec<Buf> {
         match self {
             Data::None => Vec::new(),
@@ -441,6 +452,26 @@ fn join(mut first: Segments, next: Segments) -> Segments {
 impl From<Segments> for Data {
     fn from(segments: Segments) -> Data {
         Data::Segments(segments)
+    }
+}
+
+/// One segment, without a copy: see [`Segments::of_vecs`].
+impl From<Vec<u8>> for Data {
+    fn from(bytes: Vec<u8>) -> Data {
+        Data::from(vec![bytes])
+    }
+}
+
+/// A segment for each, without a copy: see [`Segments::of_vecs`].
+impl From<Vec<Vec<u8>>> for Data {
+    fn from(vecs: Vec<Vec<u8>>) -> Data {
+        Data::Segments(Segments::of_vecs(vecs))
+    }
+}
+
+impl From<Vec<Buf>> for Data {
+    fn from(bufs: Vec<Buf>) -> Data {
+        Data::Many(bufs.into())
     }
 }
 

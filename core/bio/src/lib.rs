@@ -5,8 +5,9 @@
 //! It holds data and pure rules only: no clock, no thread, no queue. Sector means 512 bytes
 //! everywhere, whatever the logical block size (Linux' rule).
 //!
-//! `unsafe` lives in [`buf`], aligned memory that can be cut in pieces, in [`segments`], memory
-//! that an owner outside weir keeps, and in two functions of [`data`].
+//! `unsafe` lives in [`buf`], aligned memory that can be cut in pieces, in `region`, the memory of
+//! [`pool`], in [`segments`], memory that an owner outside weir keeps, and in two functions of
+//! [`data`].
 
 #![warn(missing_docs)]
 
@@ -15,7 +16,9 @@ pub mod buf;
 pub mod data;
 pub mod limits;
 pub mod op;
+pub mod pool;
 pub mod prng;
+mod region;
 pub mod rq;
 pub mod segments;
 pub mod status;
@@ -27,6 +30,7 @@ pub use buf::Buf;
 pub use data::{Data, Piece, Pieces};
 pub use limits::{Limits, LimitsError, Size, WriteCache};
 pub use op::{Flags, Op};
+pub use pool::BufPool;
 pub use prng::Prng;
 pub use rq::{Class, GroupId, IoPrio, Rq, RqId, SchedTag, SubmitterId};
 pub use segments::{Owner, Segment, Segments};

@@ -119,13 +119,43 @@ impl Segments {
     ///
     /// # Errors
     /// The segments, when they are of other memory, or when another piece of it is left.
-    pub fn into_buf(mut self) -> Result<Buf, Segments> {
+    pub fn into_buf(self) -> Result<Buf, Segments> {
+        self.into_kept()
+    }
+
+    fn into_kept<T: Send + Sync + 'static>(mut self) -> Result<T, Segments> {
         let Some(owner) = self.head_mut().owner.take() else { return Err(self) };
-        let kept = match owner.downcast::<Kept<Buf>>() {
+        let kept = match owner.downcast::<Kept<T>>() {
             Ok(kept) => kept,
             Err(owner) => return Err(self.owned_by(owner)),
         };
         Arc::try_unwrap(kept).map(|kept| kept.0).map_err(|kept| self.owned_by(kept))
+    }
+
+    /// Vectors as one segment each, without a copy of their bytes. Empty ones are no segment.
+    /// Memory that is not aligned as a driver needs it is copied on its way there.
+    ///
+    /// # Panics
+    /// When they have more than [`Buf::LEN_MAX`] bytes together.
+    #[must_use]
+    pub fn of_vecs(mut vecs: Vec<Vec<u8>>) -> Segments {
+        let len: usize = vecs.iter().map(Vec::len).sum();
+        assert!(len <= Buf::LEN_MAX, "vectors of {len} bytes, at most {}", Buf::LEN_MAX);
+        let mut segments = Segments::with_places(vecs.len());
+        for vec in vecs.iter_mut().filter(|vec| !vec.is_empty()) {
+            let len = vec.len() as u32;
+            let start = NonNull::new(vec.as_mut_ptr()).expect("a vector's memory");
+            segments.push(Segment { start, len });
+        }
+        segments.owned_by(Arc::new(Kept(vecs)))
+    }
+
+    /// The vectors that [`of_vecs`](Segments::of_vecs) made segments of.
+    ///
+    /// # Errors
+    /// The segments, when they are of other memory, or when another piece of it is left.
+    pub fn into_vecs(self) -> Result<Vec<Vec<u8>>, Segments> {
+        self.into_kept()
     }
 
     fn owned_by(mut self, owner: Owner) -> Segments {
@@ -603,5 +633,21 @@ mod tests {
         let buf = all.into_buf().unwrap();
         assert_eq!((buf.len(), &buf[510..514]), (4096, &[1, 2, 3, 4][..]));
         assert!(guest(&[4]).0.into_buf().is_err(), "no buffer of ours");
+    }
+
+    #[test]
+    fn vectors_come_back_as_they_were_when_their_pieces_are_together_again() {
+        let vecs = vec![vec![1; 3], Vec::new(), vec![2; 70]];
+        let places: Vec<*const u8> = vecs.iter().map(|vec| vec.as_ptr()).collect();
+        let mut all = Segments::of_vecs(vecs);
+        assert_eq!(all.as_slice().iter().map(|each| each.len).collect::<Vec<_>>(), [3, 70]);
+        all.copy_from(2, &[9, 9]);
+        let rest = all.split_off(10);
+        let mut all = all.into_vecs().unwrap_err();
+        all.join(rest);
+        assert!(Segments::of_buf(Buf::zeroed(8), [8]).into_vecs().is_err(), "it is of a buffer");
+        let vecs = all.into_vecs().unwrap();
+        assert_eq!(vecs.iter().map(|vec| vec.as_ptr()).collect::<Vec<_>>(), places);
+        assert_eq!((vecs[0].as_slice(), vecs[2][0], vecs[2][1]), (&[1, 1, 9][..], 9, 2));
     }
 }

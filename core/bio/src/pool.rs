@@ -1,0 +1,160 @@
+//! A pool of buffers of one length.
+//!
+//! An aligned allocation of one page costs an allocator about two. A place of a pool costs its own
+//! bytes, and to take it costs a lock and two small allocations.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::PAGE;
+use crate::buf::Buf;
+use crate::region::Region;
+
+/// Buffers of one length, for any thread. A [`Buf`] that was taken goes back with its drop, on
+/// whichever thread that is, also when the pool itself is gone.
+///
+/// ```
+/// use weir_bio::{Bio, BufPool};
+///
+/// let pool = BufPool::new(4096, 64);
+/// assert_eq!(pool.bytes(), 64 * 4096);
+/// let mut buf = pool.take().expect("all are free");
+/// buf.fill(7);
+/// let bio = Bio::write(0, buf);
+/// assert_eq!(pool.free(), 63);
+/// drop(bio);
+/// assert_eq!(pool.free(), 64);
+/// ```
+#[derive(Clone)]
+pub struct BufPool {
+    region: Arc<Region>,
+    len: u32,
+}
+
+impl BufPool {
+    /// Most bytes of a pool: 64 GiB.
+    pub const BYTES_MAX: usize = 64 << 30;
+
+    /// A pool of `count` buffers of `len` bytes. Each takes whole pages.
+    ///
+    /// # Panics
+    /// When `len` is outside 1..=[`Buf::LEN_MAX`], or `count` is 0, or they are above
+    /// [`BYTES_MAX`](BufPool::BYTES_MAX) together.
+    #[must_use]
+    pub fn new(len: usize, count: usize) -> BufPool {
+        assert!((1..=Buf::LEN_MAX).contains(&len), "buffers of {len} bytes, 1..={}", Buf::LEN_MAX);
+        let step = len.next_multiple_of(PAGE);
+        let bytes = step.checked_mul(count).filter(|bytes| (1..=Self::BYTES_MAX).contains(bytes));
+        let Some(bytes) = bytes else {
+            panic!("{count} buffers of {step} bytes: 1..={} in all", Self::BYTES_MAX)
+        };
+        BufPool { region: Arc::new(Region::zeroed(step, bytes)), len: len as u32 }
+    }
+
+    /// A buffer of the pool's length, if one is free. Its bytes are those of its last use, zeros at
+    /// first.
+    #[must_use]
+    pub fn take(&self) -> Option<Buf> {
+        let start = self.region.take()?;
+        Some(Buf::of_pool(start, self.len, Arc::clone(&self.region)))
+    }
+
+    /// Buffers that are free now.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.region.count_free()
+    }
+
+    /// Bytes of all its buffers, taken or not: the memory that it has, but for a few bytes for each
+    /// that is taken.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.region.bytes()
+    }
+}
+
+impl fmt::Debug for BufPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (free, count, len) = (self.free(), self.region.count(), self.len);
+        write!(f, "BufPool({free} of {count} buffers of {len} bytes free)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Data;
+
+    #[test]
+    fn buffers_lie_page_by_page_and_each_is_there_once() {
+        let pool = BufPool::new(4096, 16);
+        let mut bufs: Vec<Buf> = std::iter::from_fn(|| pool.take()).collect();
+        assert_eq!((bufs.len(), pool.free(), pool.bytes()), (16, 0, 16 * 4096));
+        let first = bufs[0].start().as_ptr() as usize;
+        for (number, buf) in bufs.iter_mut().enumerate() {
+            assert_eq!(buf.start().as_ptr() as usize, first + number * 4096, "4 KiB take 4 KiB");
+            assert!(buf.iter().all(|byte| *byte == 0));
+            buf.fill(number as u8);
+        }
+        assert!(bufs.iter().enumerate().all(|(number, buf)| buf[4095] == number as u8));
+        let kept = bufs.swap_remove(7);
+        drop(bufs);
+        assert_eq!(pool.free(), 15);
+        drop(kept);
+        assert_eq!(pool.take().unwrap()[0], 7, "the bytes of its last use");
+    }
+
+    #[test]
+    fn a_place_is_free_again_with_its_last_piece_and_can_be_reused_when_joined() {
+        let pool = BufPool::new(5000, 1);
+        let mut buf = pool.take().unwrap();
+        assert_eq!((buf.len(), buf.capacity(), buf.as_ptr() as usize % PAGE), (5000, 5000, 0));
+        let mut tail = buf.split_off(3000);
+        let end = tail.split_off(1000);
+        assert_eq!(buf.capacity(), 0);
+        tail.join(end).unwrap();
+        buf.join(tail).unwrap();
+        assert_eq!((buf.len(), buf.capacity()), (5000, 5000));
+        let tail = buf.split_off(100);
+        drop(buf);
+        assert_eq!(pool.free(), 0);
+        drop(tail);
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    fn zeros_without_memory_keep_the_place_as_their_spare_one() {
+        let pool = BufPool::new(4096, 1);
+        let mut data = Data::One(pool.take().unwrap());
+        let start = data.segments().next().unwrap().start;
+        data.become_zeros();
+        assert_eq!(pool.free(), 0);
+        data.materialise();
+        assert_eq!(data.segments().next().unwrap().start, start, "it is the same memory");
+        drop(data);
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    fn a_buffer_outlives_its_pool_and_goes_back_from_any_thread() {
+        let pool = BufPool::new(512, 4);
+        let bufs: Vec<Buf> = (0..4).map(|_| pool.take().unwrap()).collect();
+        let other = pool.clone();
+        std::thread::scope(|scope| {
+            for buf in bufs {
+                scope.spawn(move || drop(buf));
+            }
+        });
+        assert_eq!(other.free(), 4);
+        let mut last = other.take().unwrap();
+        drop((pool, other));
+        last.fill(1);
+        assert!(last.iter().all(|byte| *byte == 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "0 buffers of 4096 bytes")]
+    fn a_pool_of_no_buffer_is_refused() {
+        let _ = BufPool::new(4096, 0);
+    }
+}
