@@ -1,7 +1,7 @@
 //! The reactors as the homes of lanes: asked by other threads to open and to close some.
 
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 use weir_queue::{Device, LaneAnswer, LaneHomes};
@@ -12,11 +12,13 @@ use crate::service::desk::{Orders, Remote};
 pub(crate) struct Homes {
     pub(crate) remotes: Vec<Arc<Remote>>,
     threads: OnceLock<Vec<ThreadId>>,
+    /// The reactor of a device's first lane, where that is not the first one.
+    firsts: Mutex<Vec<(Device, usize)>>,
 }
 
 impl Homes {
     pub(crate) fn new(remotes: Vec<Arc<Remote>>) -> Homes {
-        Homes { remotes, threads: OnceLock::new() }
+        Homes { remotes, threads: OnceLock::new(), firsts: Mutex::default() }
     }
 
     /// These are the reactors' threads.
@@ -45,22 +47,40 @@ impl Homes {
         self.remotes.iter().for_each(|remote| remote.post(|reactor| reactor.stop()));
     }
 
-    /// The reactor that is the home of this lane, of whichever device.
-    pub(crate) fn of_lane(&self, index: usize) -> usize {
-        index % self.remotes.len()
+    /// The reactor that is the home of this lane.
+    pub(crate) fn of_lane(&self, device: &Device, index: usize) -> usize {
+        let firsts = self.firsts.lock().unwrap_or_else(PoisonError::into_inner);
+        let first =
+            firsts.iter().find(|(other, _)| other.is(device)).map_or(0, |(_, first)| *first);
+        (first + index) % self.remotes.len()
+    }
+
+    /// The device's first lane is at home on this reactor; each further one, on the next.
+    pub(crate) fn begin_at(&self, device: &Device, first: usize) {
+        if first != 0 {
+            let mut firsts = self.firsts.lock().unwrap_or_else(PoisonError::into_inner);
+            firsts.push((device.clone(), first));
+        }
+    }
+
+    /// The device is here no more.
+    pub(crate) fn forget(&self, device: &Device) {
+        let mut firsts = self.firsts.lock().unwrap_or_else(PoisonError::into_inner);
+        firsts.retain(|(other, _)| !other.is(device));
     }
 }
 
 impl LaneHomes for Homes {
     fn open(&self, device: &Device, index: usize, answer: LaneAnswer) {
         let device = device.clone();
-        self.remotes[self.of_lane(index)]
-            .post(move |reactor| answer.give(reactor.open_lane(&device, index)));
+        let home = self.of_lane(&device, index);
+        self.remotes[home].post(move |reactor| answer.give(reactor.open_lane(&device, index)));
     }
 
     fn close(&self, device: &Device, index: usize, answer: LaneAnswer) {
         let device = device.clone();
-        self.remotes[self.of_lane(index)].post(move |reactor| {
+        let home = self.of_lane(&device, index);
+        self.remotes[home].post(move |reactor| {
             reactor.close_lanes(&|lane| device.owns(lane) && lane.index() == index);
             answer.give(Ok(()));
         });

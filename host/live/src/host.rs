@@ -71,6 +71,21 @@ impl Host {
     /// A device that is here already, or the error of the first lane that could not be opened; then
     /// none is left open. A call by a reactor, or of a host that has ended.
     pub fn adopt(&self, device: &Device) -> Result<(), Error> {
+        self.adopt_at(device, 0)
+    }
+
+    /// The reactor that is the home of this lane of a device, or would be if the lane were in use.
+    #[must_use]
+    pub fn home_of(&self, device: &Device, lane: usize) -> usize {
+        self.reactors.of_lane(device, lane)
+    }
+
+    /// As [`adopt`](Host::adopt), with lane 0 on reactor `first` modulo their number, and each
+    /// further one on the next: so many devices of few lanes have all reactors.
+    ///
+    /// # Errors
+    /// As [`adopt`](Host::adopt).
+    pub fn adopt_at(&self, device: &Device, first: usize) -> Result<(), Error> {
         let name = &device.config().name;
         if self.is_here() {
             return Err(Error::Invalid(format!(
@@ -88,12 +103,13 @@ impl Host {
         let mut devices = self.devices.lock().expect("the devices' lock");
         refuse_known(&devices)?;
         let reactors = self.reactors();
+        self.reactors.begin_at(device, first % reactors);
         let everywhere = device.config().mode == QueueMode::Sq && device.any_home();
         let places: Vec<(usize, usize)> = if everywhere {
             (0..reactors).map(|reactor| (reactor, 0)).collect()
         } else {
             let lanes = 0..usize::from(device.queues());
-            lanes.map(|lane| (self.reactors.of_lane(lane), lane)).collect()
+            lanes.map(|lane| (self.reactors.of_lane(device, lane), lane)).collect()
         };
         for (reactor, lane) in places {
             let one = device.clone();
@@ -102,6 +118,7 @@ impl Host {
             if let Err(error) = opened.recv().unwrap_or_else(ended) {
                 // They were asked after the opening and answer in turn.
                 let _ = self.close_lanes(device, Nanos(u64::MAX));
+                self.reactors.forget(device);
                 return Err(error);
             }
         }
@@ -148,6 +165,7 @@ impl Host {
         self.close_lanes(device, until)?;
         drop(frozen);
         self.devices.lock().expect("the devices' lock").retain(|other| !other.is(device));
+        self.reactors.forget(device);
         Ok(())
     }
 

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::Waker;
 
 use weir_bio::{Bio, GroupId, IoPrio, Nanos, Status};
 use weir_queue::{
@@ -23,12 +24,34 @@ use crate::host::Host;
 use crate::poll::Readiness;
 use crate::service::{Handle, Seat, Service, Turn};
 
+mod table;
+mod tasks;
+
+use table::Table;
+use tasks::Tasks;
+pub use tasks::Waiting;
+
 /// The way in which the end of an I/O is told: once, by [`end`](Answer::end) or by being dropped,
 /// which says that the disk is gone.
 pub trait Answer: Send + 'static {
     /// Tells how the I/O ended. The completion's cookie is the intake's own. It runs on a reactor
     /// and must not block.
     fn end(self, completion: Completion);
+
+    /// The disk is gone, and never accepted this I/O, whose memory is here. If it is not told
+    /// otherwise, the memory goes and the answer is dropped.
+    fn gone(self, bio: Bio)
+    where
+        Self: Sized,
+    {
+        drop(bio);
+    }
+}
+
+/// The end of an I/O that was never accepted, with its memory.
+pub fn unaccepted(bio: Bio, status: Status) -> Completion {
+    let Bio { cookie, op, sectors, data, .. } = bio;
+    Completion { cookie, status, op, sectors, data, wait_ns: 0, device_ns: 0 }
 }
 
 /// An I/O on its way to a reactor.
@@ -77,8 +100,10 @@ struct List<A> {
     waiting: usize,
     /// Refused to a reactor, and not told yet.
     refused: Vec<Job<A>>,
-    /// To be told that the disk is closed.
-    offline: Vec<A>,
+    /// Tasks that wait for room.
+    tasks: Tasks,
+    /// To be told that the disk is closed, with the I/O where that was not accepted.
+    offline: Vec<(A, Option<Bio>)>,
     /// A thread is telling them.
     telling: bool,
     /// Closed when nothing is left.
@@ -95,6 +120,7 @@ impl<A> Default for List<A> {
             jobs: Vec::new(),
             unaccepted: 0,
             waiting: 0,
+            tasks: Tasks::default(),
             refused: Vec::new(),
             offline: Vec::new(),
             telling: false,
@@ -118,9 +144,15 @@ impl<A> Arrivals<A> {
             if list.waiting > 0 {
                 self.room.notify_all();
             }
+            let tasks = list.tasks.take(count);
+            drop(list);
+            // Outside the lock: a waker may poll on the spot.
+            tasks.into_iter().for_each(Waker::wake);
         }
     }
+}
 
+impl<A: Answer> Arrivals<A> {
     /// Tells answers that the disk is closed, unless a thread does so already: it tells these as
     /// well. Those that come from an answer are told after it.
     fn tell_offline(&self) {
@@ -136,7 +168,12 @@ impl<A> Arrivals<A> {
             if answers.is_empty() {
                 return;
             }
-            answers.into_iter().for_each(drop);
+            for (answer, bio) in answers {
+                match bio {
+                    Some(bio) => answer.gone(bio),
+                    None => drop(answer),
+                }
+            }
         }
     }
 }
@@ -156,14 +193,16 @@ impl<A> Drop for Telling<'_, A> {
 pub struct Entry<'a, A: Answer> {
     door: &'a Door<A>,
     list: MutexGuard<'a, List<A>>,
+    // Dropped behind the lock.
+    _waker: Option<Waker>,
 }
 
 impl<A: Answer> Entry<'_, A> {
     /// Sends a job in. On a closed disk its answer says so.
     pub fn put(self, job: Job<A>) {
-        let Entry { door, mut list } = self;
+        let Entry { door, mut list, _waker } = self;
         if list.closed {
-            list.offline.push(job.answer);
+            list.offline.push((job.answer, Some(job.bio)));
             drop(list);
             return door.arrivals.tell_offline();
         }
@@ -229,7 +268,40 @@ impl<A: Answer> Door<A> {
     pub fn room(&self) -> Option<Entry<'_, A>> {
         let list = self.arrivals.lock();
         let full = list.unaccepted >= self.arrivals.most && !list.closed;
-        (!full).then(|| Entry { door: self, list })
+        (!full).then(|| Entry { door: self, list, _waker: None })
+    }
+
+    /// As [`room`](Door::room), for a task that waits for a place: it is woken when there may be
+    /// one. It keeps `waiting` until then, or gives it back to [`leave_line`](Door::leave_line).
+    pub fn room_for(&self, waiting: &mut Waiting, waker: &Waker) -> Option<Entry<'_, A>> {
+        let mut list = self.arrivals.lock();
+        if list.unaccepted >= self.arrivals.most && !list.closed {
+            let before = list.tasks.wait(waiting, waker);
+            drop(list);
+            drop(before);
+            return None;
+        }
+        let _waker = list.tasks.leave(waiting).waker;
+        Some(Entry { door: self, list, _waker })
+    }
+
+    /// The task waits for no place any more; one that it was woken for is another's.
+    pub fn leave_line(&self, waiting: &mut Waiting) {
+        let mut list = self.arrivals.lock();
+        let left = list.tasks.leave(waiting);
+        let passes_on = left.was_woken && list.unaccepted < self.arrivals.most;
+        let next = if passes_on { list.tasks.take(1) } else { Vec::new() };
+        drop(list);
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends the job whose answer is meant as AGAIN, with its memory, if the disk has not accepted
+    /// it yet. Any other goes its way.
+    pub fn withdraw(&self, is_meant: impl Fn(&A) -> bool + Send + 'static) {
+        self.handle.post(move |intake, turn| {
+            intake.arrive(turn.now());
+            intake.withdraw(&is_meant);
+        });
     }
 
     /// Sends a job in. For a place a thread waits; on a reactor, which must not, the job ends
@@ -262,7 +334,7 @@ impl<A: Answer> Door<A> {
             list = room.wait(list).expect("the lock of arriving I/O");
         }
         list.waiting -= 1;
-        Entry { door: self, list }
+        Entry { door: self, list, _waker: None }
     }
 
     /// Lets nothing in any more. The channel closes when everything that came before has ended.
@@ -274,7 +346,9 @@ impl<A: Answer> Door<A> {
             list.closing.push(sender);
         }
         self.arrivals.room.notify_all();
+        let tasks = list.tasks.take(usize::MAX);
         drop(list);
+        tasks.into_iter().for_each(Waker::wake);
         self.handle.post(|intake, turn| {
             intake.arrive(turn.now());
             intake.let_held_go();
@@ -302,7 +376,7 @@ impl<A: Answer> Door<A> {
 }
 
 /// The list of jobs of one reactor, and how full it may be.
-struct Intake<A> {
+struct Intake<A: Answer> {
     arrivals: Arc<Arrivals<A>>,
     /// `None` only when there was none to be had, or at the end.
     seat: Option<Seat>,
@@ -331,36 +405,6 @@ struct Waiter<A> {
     since: Nanos,
 }
 
-/// Answers by the cookie their I/O travels with.
-struct Table<A> {
-    answers: Vec<Option<A>>,
-    free: Vec<usize>,
-}
-
-impl<A> Table<A> {
-    /// The cookie the next answer will have.
-    fn next(&self) -> u64 {
-        self.free.last().copied().unwrap_or(self.answers.len()) as u64
-    }
-
-    fn put(&mut self, answer: A) {
-        match self.free.pop() {
-            Some(index) => self.answers[index] = Some(answer),
-            None => self.answers.push(Some(answer)),
-        }
-    }
-
-    fn take(&mut self, cookie: u64) -> A {
-        let answer = self.answers[cookie as usize].take();
-        self.free.push(cookie as usize);
-        answer.expect("an I/O ends once")
-    }
-
-    fn is_empty(&self) -> bool {
-        self.free.len() == self.answers.len()
-    }
-}
-
 impl<A: Answer> Intake<A> {
     fn new(arrivals: Arc<Arrivals<A>>, seat: Option<Seat>) -> Intake<A> {
         Intake {
@@ -372,7 +416,7 @@ impl<A: Answer> Intake<A> {
             class: None,
             refused: false,
             has_refused: false,
-            under_way: Table { answers: Vec::new(), free: Vec::new() },
+            under_way: Table::default(),
             ended: Vec::new(),
         }
     }
@@ -451,22 +495,32 @@ impl<A: Answer> Intake<A> {
         self.has_refused = false;
         let refused = std::mem::take(&mut self.arrivals.lock().refused);
         for Job { bio, answer, .. } in refused {
-            answer.end(Completion {
-                cookie: bio.cookie,
-                status: Status::Again,
-                op: bio.op,
-                sectors: bio.sectors,
-                data: bio.data,
-                wait_ns: 0,
-                device_ns: 0,
-            });
+            answer.end(unaccepted(bio, Status::Again));
+        }
+    }
+
+    /// Ends a job that waits to be accepted and is meant.
+    fn withdraw(&mut self, is_meant: &dyn Fn(&A) -> bool) {
+        let at = self.waiting.iter().position(|job| is_meant(&job.answer));
+        let withdrawn = match at.and_then(|at| self.waiting.remove(at)) {
+            Some(Job { bio, answer, .. }) => Some((bio, answer)),
+            None => {
+                let held = self.held.withdraw(|waiter| is_meant(&waiter.answer));
+                held.map(|(bio, waiter)| (bio, waiter.answer))
+            }
+        };
+        if let Some((bio, answer)) = withdrawn {
+            self.arrivals.leave(1);
+            answer.end(unaccepted(bio, Status::Again));
+            self.tell_closers();
         }
     }
 
     /// Ends as offline what caps hold back of a disk that closes: it was never accepted.
     fn let_held_go(&mut self) {
         if !self.refused {
-            let answers: Vec<A> = self.held.drain().map(|(_, waiter)| waiter.answer).collect();
+            let held = self.held.drain();
+            let answers: Vec<_> = held.map(|(bio, waiter)| (waiter.answer, Some(bio))).collect();
             self.arrivals.leave(answers.len());
             self.arrivals.lock().offline.extend(answers);
             self.arrivals.tell_offline();
@@ -513,7 +567,7 @@ impl<A: Answer> Service for Intake<A> {
     }
 }
 
-impl<A> Drop for Intake<A> {
+impl<A: Answer> Drop for Intake<A> {
     fn drop(&mut self) {
         let mut list = self.arrivals.lock();
         list.closed = true;
@@ -521,12 +575,16 @@ impl<A> Drop for Intake<A> {
         list.closing.clear();
         let jobs = std::mem::take(&mut list.jobs).into_iter();
         let jobs = jobs.chain(std::mem::take(&mut list.refused)).chain(self.waiting.drain(..));
-        list.offline.extend(jobs.map(|job| job.answer));
-        list.offline.extend(self.held.drain().map(|(_, waiter)| waiter.answer));
-        list.offline.extend(self.under_way.answers.drain(..).flatten());
-        list.offline.extend(self.ended.drain(..).map(|(answer, _)| answer));
+        list.offline.extend(jobs.map(|job| (job.answer, Some(job.bio))));
+        let held = self.held.drain();
+        list.offline.extend(held.map(|(bio, waiter)| (waiter.answer, Some(bio))));
+        list.offline
+            .extend(self.under_way.answers.drain(..).flatten().map(|answer| (answer, None)));
+        list.offline.extend(self.ended.drain(..).map(|(answer, _)| (answer, None)));
         self.arrivals.room.notify_all();
+        let tasks = list.tasks.take(usize::MAX);
         drop(list);
+        tasks.into_iter().for_each(Waker::wake);
         self.arrivals.tell_offline();
     }
 }

@@ -3,6 +3,7 @@
 //! - [`Clock`] reads the time every device of the process is told;
 //! - [`EventWake`] and [`Unpark`] wake a sleeping owner of a [`Bell`](weir_queue::Bell);
 //! - [`Limited`] is the control side of a device for threads that may wait, with a limit;
+//! - [`OwnLanes`] are the lanes of a thread that turns them itself, between its other work;
 //! - a [`Door`] lets I/O in from threads that turn no lane;
 //! - a [`Host`] is a few reactor threads. Each owns lanes of the devices it was given, and
 //!   [`Service`]s: those who have sockets and submit what comes in. It runs to completion:
@@ -21,6 +22,7 @@ mod homes;
 mod host;
 mod intake;
 mod limited;
+mod own;
 mod poll;
 mod reactor;
 mod service;
@@ -30,8 +32,9 @@ mod wake;
 pub use clock::Clock;
 pub use drain::{Obstacle, Unfinished};
 pub use host::Host;
-pub use intake::{Answer, Door, Entry, Job};
+pub use intake::{Answer, Door, Entry, Job, Waiting, unaccepted};
 pub use limited::Limited;
+pub use own::OwnLanes;
 pub use poll::{Interest, Readiness};
 pub use service::{Handle, Seat, Service, Turn};
 pub use wake::{EventWake, Unpark};

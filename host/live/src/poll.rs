@@ -110,6 +110,11 @@ impl Poller {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
+    /// Has the timer ring at this time at the latest: for a thread that sleeps on the descriptor.
+    pub(crate) fn ring_by(&mut self, at: Nanos) -> io::Result<()> {
+        self.timer.ring_by(at)
+    }
+
     /// Takes the events that are there, without waiting.
     pub(crate) fn look(&mut self) -> io::Result<()> {
         self.take(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
@@ -146,6 +151,12 @@ impl Poller {
         let closed = flags.intersects(F::HUP | F::ERR);
         let readable = closed || flags.contains(F::IN);
         Some((data.u64(), Readiness { readable, writable: flags.contains(F::OUT), closed }))
+    }
+}
+
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

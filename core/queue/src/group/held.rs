@@ -78,6 +78,19 @@ impl<T> HeldBack<T> {
         first
     }
 
+    /// Takes out the first one that is meant, wherever it stands in its line.
+    pub fn withdraw(&mut self, is_meant: impl Fn(&T) -> bool) -> Option<(Bio, T)> {
+        let at = |line: &WaitList<T>| line.bios.iter().position(|(_, beside)| is_meant(beside));
+        let (id, at) = self.lines.iter().find_map(|(id, line)| Some((*id, at(line)?)))?;
+        let line = self.lines.get_mut(&id)?;
+        let withdrawn = line.bios.remove(at);
+        if line.bios.is_empty() {
+            self.times.remove(&(line.until, id));
+            self.lines.remove(&id);
+        }
+        withdrawn
+    }
+
     /// When the next one's time comes.
     #[must_use]
     pub fn wake_at(&self) -> Option<Nanos> {
@@ -132,6 +145,22 @@ mod tests {
         assert_eq!((next(54), next(55), next(55), next(55)), (None, Some(55), Some(60), None));
         assert_eq!((next(100), next(100), next(100)), (Some(70), Some(90), Some(50)));
         assert_eq!((held.wake_at(), held.is_empty()), (None, true));
+    }
+
+    #[test]
+    fn one_that_is_withdrawn_leaves_its_line_to_those_behind_it() {
+        let mut held = HeldBack::default();
+        held.hold(bio(1, 1), 1, Nanos(50), Nanos(10));
+        held.hold(bio(2, 2), 2, Nanos(60), Nanos(10));
+        assert!(held.pass(bio(1, 3), 3).is_none());
+        let mut withdraw = |which| held.withdraw(|one| *one == which).map(|(bio, _)| bio.cookie);
+        assert_eq!(
+            (withdraw(9), withdraw(1), withdraw(2), withdraw(2)),
+            (None, Some(1), Some(2), None)
+        );
+        assert_eq!(held.wake_at(), Some(Nanos(50)), "the time of the line is that of the next");
+        assert_eq!(held.pop_due(Nanos(50)).map(|(bio, _)| bio.cookie), Some(3));
+        assert_eq!((held.is_empty(), held.wake_at()), (true, None));
     }
 
     #[test]
