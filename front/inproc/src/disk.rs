@@ -9,18 +9,18 @@ use weir_bio::{Bio, Limits, SECTOR};
 use weir_live::{Door, Host, Job};
 use weir_queue::{Completion, Device, Driver, MapControl, Stats};
 
+use crate::aside::Aside;
 use crate::drivers::Blocking;
+use crate::enqueue::Enqueue;
+use crate::lease::Lease;
 use crate::open::{self, Error, Opened};
 use crate::pending::{Pending, Reply};
-use crate::session::Session;
-use crate::shared::{Open, Shared, carry, everywhere, uncarry};
+use crate::session::{InlineSession, Parts, Session};
+use crate::shared::{Hosting, Open, Shared, carry, everywhere, uncarry};
 use crate::target::Target;
 
 /// How long a close waits unless told otherwise.
 const CLOSE_LIMIT: Duration = Duration::from_secs(4);
-
-/// Most reactors of a disk that was not told how many.
-const REACTORS_MAX: usize = 8;
 
 /// I/Os that a reactor may be owed and has not accepted: 16 MiB of 4 KiB each.
 const BACKLOG: usize = 4096;
@@ -64,6 +64,7 @@ impl Disk {
             host: None,
             close_limit: CLOSE_LIMIT,
             backlog: BACKLOG,
+            drops_aside: false,
             over: Vec::new(),
         }
     }
@@ -150,6 +151,31 @@ impl Disk {
         Ok(pending)
     }
 
+    /// As [`start`](Disk::start), for a task: where that would block, this waits in the task, in
+    /// order with others that wait so.
+    ///
+    /// ```
+    /// # async fn read(disk: weir::Disk) -> weir::Status {
+    /// let pending = disk.enqueue(weir::Bio::read(0, weir::Buf::zeroed(4096))).await;
+    /// pending.await.status
+    /// # }
+    /// ```
+    pub fn enqueue(&self, bio: Bio) -> Enqueue {
+        Enqueue::new(bio, Arc::clone(&self.open))
+    }
+
+    /// Asks for an I/O to end that the disk has not accepted yet: one that waits behind a full
+    /// queue, a frozen disk or a cap. It then ends [`Again`](weir_bio::Status::Again), with its
+    /// memory. One that was accepted cannot be called back, as its memory is the device's; it ends
+    /// as it would have. Either way `pending` is told, and nothing is changed for an I/O of another
+    /// disk or one that has ended. Never blocks.
+    pub fn cancel(&self, pending: &Pending) {
+        for door in &self.open.doors {
+            let slot = Arc::clone(&pending.slot);
+            door.withdraw(move |reply| reply.is_for(&slot));
+        }
+    }
+
     /// Starts an I/O from any thread; `ended` is called when it has ended, once in every case. It
     /// waits and blocks as with [`start`](Disk::start).
     ///
@@ -191,6 +217,13 @@ impl Disk {
     /// flush that failed; a call from a reactor, which would wait for itself.
     pub fn close(&self) -> Result<(), Error> {
         self.open.close()
+    }
+
+    /// As [`close`](Disk::close), on a thread of its own: for a task, which must not block, and for
+    /// a reactor.
+    pub fn close_async(&self) -> Aside<()> {
+        let shared = Arc::clone(&self.open.shared);
+        Aside::call("weir-close", move || shared.close())
     }
 }
 
@@ -257,6 +290,7 @@ pub struct Builder {
     host: Option<Arc<Host>>,
     close_limit: Duration,
     backlog: usize,
+    drops_aside: bool,
     over: Vec<Disk>,
 }
 
@@ -266,8 +300,10 @@ impl Builder {
         Builder { name: Some(name.into()), ..self }
     }
 
-    /// How many reactor threads the disk gets, at least 1. By default one for each processor, but
-    /// not more than the queues its target states, or 8. Without effect beside
+    /// Gives the disk reactor threads of its own, so many and at least 1. Without this and
+    /// [`host`](Builder::host) all disks of the process share some: one for each processor, at most
+    /// 8, which are there as long as one of these disks is. A callback that takes long holds up the
+    /// others of its reactor, also those of other disks. Without effect beside
     /// [`host`](Builder::host).
     pub fn reactors(self, count: usize) -> Builder {
         Builder { reactors: Some(count), ..self }
@@ -290,6 +326,21 @@ impl Builder {
         Builder { backlog: count.max(1), ..self }
     }
 
+    /// Whether the drop of the last handle leaves the closing to a thread of its own, and does not
+    /// block. Not so unless told, or [opened](Builder::open_async) by a task: a program that ends
+    /// meanwhile ends the closing too, and with it the last flush. [`Disk::close`] and
+    /// [`Disk::close_async`] say when it is done.
+    pub fn drop_aside(self, aside: bool) -> Builder {
+        Builder { drops_aside: aside, ..self }
+    }
+
+    /// As [`open`](Builder::open), on a thread of its own: for a task, which must not block. The
+    /// drop of the disk's last handle does not block either: see
+    /// [`drop_aside`](Builder::drop_aside).
+    pub fn open_async(self) -> Aside<Disk> {
+        Aside::call("weir-open", move || self.drop_aside(true).open())
+    }
+
     /// The disks among which a mapped disk finds those that it lies on, by their names. It keeps
     /// them open, and none of them closes before it does. A disk that stands in its target by a
     /// target of its own, as in `linear:ram:1M+file:x`, is opened and closed with it.
@@ -302,23 +353,20 @@ impl Builder {
     /// # Errors
     /// The fault in the target, the driver's failure, or the call the system refused.
     pub fn open(self) -> Result<Disk, Error> {
-        let Builder { source, name, reactors, host, close_limit, backlog, over } = self;
+        let Builder { source, name, reactors, host, close_limit, backlog, drops_aside, over } =
+            self;
         let target = match source {
             Source::Device(device) => Err(device),
             Source::Target(target) => Ok(target.checked()?),
             Source::Text(text) => Ok(Target::parse(&text).map_err(Error::new)?),
         };
-        let queues = match &target {
-            Ok(target) if target.queues_given => Some(usize::from(target.config.queues)),
-            Ok(_) => None,
-            Err(device) => Some(usize::from(device.config().queues)),
-        };
-        let (host, owns_host) = match host {
-            Some(host) => (host, false),
-            None => {
-                let count = reactors.unwrap_or_else(|| default_reactors(queues));
-                let host = Host::new(count).map_err(|e| Error::refused("reactors", e))?;
-                (Arc::new(host), true)
+        let failed = |e| Error::refused("reactors", e);
+        let (host, hosting) = match (host, reactors) {
+            (Some(host), _) => (host, Hosting::Given),
+            (None, Some(count)) => (Arc::new(Host::new(count).map_err(failed)?), Hosting::Own),
+            (None, None) => {
+                let lease = Lease::take().map_err(failed)?;
+                (Arc::clone(lease.host()), Hosting::Shared(lease))
             }
         };
         let name = name.as_deref().unwrap_or("disk");
@@ -327,7 +375,7 @@ impl Builder {
             for (leg, target) in target.nested().map_err(Error::new)? {
                 if over.iter().all(|disk| disk.name() != leg) {
                     let leg = Disk::builder(target).name(leg).host(Arc::clone(&host));
-                    over.push(leg.close_limit(close_limit).open()?);
+                    over.push(leg.close_limit(close_limit).drop_aside(drops_aside).open()?);
                 }
             }
         }
@@ -344,21 +392,22 @@ impl Builder {
         let is_leg = |disk: &Disk| device.legs().iter().any(|leg| leg.is(disk.device()));
         let legs = over.iter().filter(|disk| is_leg(disk));
         let legs: Vec<Arc<Open>> = legs.map(|disk| Arc::clone(&disk.open)).collect();
-        let taken = carry(&legs, name).and_then(|()| adopt(&host, &device, backlog));
+        let first = if matches!(hosting, Hosting::Shared(_)) { Lease::next_home() } else { 0 };
+        let taken = carry(&legs, name).and_then(|()| adopt(&host, &device, backlog, first));
         let doors = taken.inspect_err(|_| uncarry(&legs, name))?;
         let limits = device.limits();
         let open = Open {
             shared: Arc::new(Shared {
                 size: limits.capacity * SECTOR,
-                block: limits.logical_block_size,
                 device,
                 notices,
                 host,
-                owns_host,
+                hosting: Mutex::new(Some(hosting)),
                 homes: AtomicUsize::new(doors.len()),
                 doors,
                 turn: AtomicUsize::new(0),
                 close_limit,
+                drops_aside,
                 closed: Mutex::new(false),
                 map,
                 legs: Mutex::new(legs),
@@ -369,19 +418,70 @@ impl Builder {
     }
 }
 
-fn default_reactors(queues: Option<usize>) -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    processors.min(queues.unwrap_or(REACTORS_MAX)).min(REACTORS_MAX)
+impl Builder {
+    /// Opens it on the calling thread, which turns it in the calls of the session and needs no
+    /// reactor: the shortest way between one thread and a disk. It has one hard queue unless the
+    /// target states more. Disks that it lies on by a target of their own are turned by this thread
+    /// too; those it is [`over`](Builder::over), by their reactors.
+    ///
+    /// # Errors
+    /// As [`open`](Builder::open), and a builder that was told what is for a disk with reactors:
+    /// their number, a host, a backlog, or to drop the disk aside.
+    pub fn open_inline(self) -> Result<InlineSession, Error> {
+        let Builder { source, name, reactors, host, close_limit, backlog, drops_aside, over } =
+            self;
+        let name = name.as_deref().unwrap_or("disk");
+        let told = [
+            ("reactors", reactors.is_some()),
+            ("host", host.is_some()),
+            ("backlog", backlog != BACKLOG),
+            ("drop_aside", drops_aside),
+        ];
+        if let Some((what, _)) = told.iter().find(|(_, told)| *told) {
+            return Err(Error::new(format!(
+                "disk {name}: {what} is for a disk that reactors turn, and this is opened inline"
+            )));
+        }
+        let device_of = |name: &str| {
+            over.iter().find(|disk| disk.name() == name).map(|disk| disk.device().clone())
+        };
+        let target = match source {
+            Source::Device(device) => Err(device),
+            Source::Target(target) => Ok(target.checked()?),
+            Source::Text(text) => Ok(Target::parse(&text).map_err(Error::new)?),
+        };
+        let (device, below, notices) = match target {
+            Ok(target) => {
+                let opened = open::open_over(name, &target, 1, device_of)?;
+                let below = opened.below();
+                let Opened { device, notices, warnings, .. } = opened;
+                (device, below, [notices, warnings].concat())
+            }
+            Err(device) => (device, Vec::new(), Vec::new()),
+        };
+        let lie = |disk: &Disk| {
+            let all = below.iter().chain([&device]);
+            all.flat_map(Device::legs).any(|leg| leg.is(disk.device()))
+        };
+        let legs = over.iter().filter(|disk| lie(disk)).map(|disk| Arc::clone(&disk.open));
+        let legs = legs.collect();
+        InlineSession::inline(Parts { device, below, notices, legs, close_limit })
+    }
 }
 
 /// Puts the device on the host, with a door on each reactor that turns a lane of it or may come to
 /// do so.
-fn adopt(host: &Host, device: &Device, backlog: usize) -> Result<Vec<Door<Reply>>, Error> {
-    host.adopt(device)?;
+fn adopt(
+    host: &Host,
+    device: &Device,
+    backlog: usize,
+    first: usize,
+) -> Result<Vec<Door<Reply>>, Error> {
+    host.adopt_at(device, first)?;
     let homes = if everywhere(device) { usize::MAX } else { usize::from(device.queues_max()) };
     let mut doors = Vec::new();
     for index in 0..host.reactors().min(homes) {
-        match Door::open(host, index, device, backlog) {
+        match Door::open(host, host.home_of(device, index), device, backlog) {
             Ok(door) => doors.push(door),
             Err(error) => {
                 doors.iter().for_each(Door::remove);

@@ -80,9 +80,15 @@
 //! between it and the disk. It submits and waits, or makes blocking calls whose errors
 //! ([`IoError`]) turn into [`std::io::Error`].
 //!
+//! # A disk of one thread
+//! An [`InlineSession`] has the same calls and turns its disk itself, on its own thread: no reactor
+//! and no hop to another thread. It has a descriptor for event loops.
+//!
 //! # Futures and callbacks
 //! [`Disk::start`] and [`Disk::submit`] take I/O from any thread and hand it to a reactor. A
 //! [`Pending`] is a plain [`Future`] and needs no particular runtime.
+//!
+//! [`Disk::enqueue`] is awaited where `start` would block.
 //!
 //! # I/O and its end
 //! A [`Bio`] is one I/O in sectors of 512 bytes, whatever the disk's logical block; it owns its
@@ -94,19 +100,20 @@
 //! - [`Builder::open`], [`Disk::close`] and the drop of a disk's last handle block: a connection is
 //!   made, I/O under way is waited for, the last flush. So do the calls of a [`Device`] that change
 //!   it (`reconfigure`, `set_scheduler`, `freeze`).
-//! - **Threads**: a disk has reactors of its own, one for each processor but not more than its
-//!   queues, or 8 ([`Builder::reactors`]); disks on one [`Host`] share them. A `Blocking` driver
-//!   has threads besides ([`BlockingOptions::threads`]). A `Session` belongs to one thread at a
-//!   time; a `Disk` to any number.
+//! - **Threads**: the disks of a process share its reactors, one for each processor and at most 8,
+//!   unless a disk was told of a [`Host`] or of [reactors](Builder::reactors) of its own. A
+//!   `Blocking` driver has threads besides ([`BlockingOptions::threads`]), an inline disk none. A
+//!   `Session` belongs to one thread at a time, an `InlineSession` to one for life; a `Disk` to any
+//!   number. A task uses [`Builder::open_async`] and [`Disk::close_async`].
 //! - **fork**: threads do not come along, so a disk that was opened before has no reactors in the
 //!   child. A child opens its disks itself, and does not use or drop those of its parent.
 //! - **Panics**: a callback, a driver's queue or a scheduler that panics does so on a reactor and
 //!   ends the process, as others wait for that reactor. The calls of a [`BlockingDriver`] may
 //!   panic: the request fails with EIO.
-//! - **Cancel**: dropping a [`Pending`] or a [`Session`] calls nothing back; the I/O goes on, and
-//!   its memory is freed when the device has let go of it. One without an answer ends
-//!   [`Timeout`](Status::Timeout) after `io_timeout` (30 s if not told), and its sectors stay
-//!   fenced until the device answers.
+//! - **Cancel**: [`Disk::cancel`] ends an I/O that was not accepted yet. Dropping a [`Pending`] or
+//!   a [`Session`] calls nothing back; the I/O goes on, and its memory is freed when the device has
+//!   let go of it. One without an answer ends [`Timeout`](Status::Timeout) after `io_timeout` (30 s
+//!   if not told), and its sectors stay fenced until the device answers.
 //!
 //! # What lies below
 //! [`Device`], [`Submitter`], [`Lane`] and [`Bell`] are the queue core for those who bring their
@@ -114,11 +121,14 @@
 
 #![forbid(unsafe_code)]
 
+mod aside;
 mod boot;
 pub mod cmdline;
 pub mod disk;
 pub mod drivers;
+mod enqueue;
 pub mod error;
+mod lease;
 pub mod open;
 pub mod page;
 pub mod pending;
@@ -126,6 +136,7 @@ mod pool;
 pub mod scsi_sim;
 pub mod session;
 mod shared;
+mod slot;
 pub mod stated;
 pub mod target;
 
@@ -139,26 +150,28 @@ pub struct LibraryDocument;
 #[doc = include_str!("../../../README.md")]
 pub struct ReadmeDocument;
 
+pub use aside::Aside;
 pub use cmdline::Cmdline;
 pub use disk::{Builder, Disk, Source};
 pub use drivers::{Blocking, BlockingDriver, BlockingOptions, Io};
+pub use enqueue::Enqueue;
 pub use error::{Cause, IoError};
 pub use open::{Error, ErrorKind, Opened, open, open_over, open_unreached};
 pub use pending::Pending;
 pub use pool::{OpenedPool, check_partition, open_in_pool, open_pool};
-pub use session::Session;
+pub use session::{Hosted, Inline, InlineSession, Session, Turner};
 pub use target::Target;
 pub use weir_access::{Address, Allow, Listen};
 pub use weir_bio::units;
 pub use weir_bio::{
-    Bio, Buf, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Owner, Piece, Segment, Segments,
-    Status,
+    Bio, Buf, BufPool, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Owner, Piece, Segment,
+    Segments, Status,
 };
-pub use weir_live::{Clock, Host, Limited, Unpark};
+pub use weir_live::{Clock, EventWake, Host, Limited, Unpark};
 pub use weir_queue::{
     Affinity, Backing, Batch, Bell, Cancel, Caps, Completion, Config, Device, Done, Driver,
-    DriverError, DriverQueue, Extent, Groups, Identity, Lane, Latencies, MapControl, QueueMode,
-    Queues, Refused, Request, Schedulers, Spread, Stats, Submitter, Tag, TargetKind, TargetOption,
-    Wake,
+    DriverError, DriverQueue, Extent, Groups, Home, Identity, Lane, Latencies, MapControl,
+    Progress, QueueMode, Queues, Refused, Request, Schedulers, Spread, Stats, Step, Submitter, Tag,
+    TargetKind, TargetOption, Wake, Watch,
 };
 pub use weir_sched::{Absorbed, Ended, Family, Merge, Rq, SchedTag, Scheduler, Setup};

@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use weir_bio::{Bio, Data, Op, Status};
-use weir_live::Answer;
+use weir_live::{Answer, unaccepted};
 use weir_queue::Completion;
+
+use crate::slot::{Slot, block_on};
 
 /// An I/O under way: a [`Future`] of its [`Completion`], for any runtime or none.
 ///
@@ -16,16 +17,17 @@ use weir_queue::Completion;
 /// goes on, and its memory is freed when the device has let go of it.
 ///
 /// An error of the I/O is the completion's status. If the disk is closed or its host ends before
-/// the I/O was answered, that is [`Status::Offline`].
+/// the I/O was answered, that is [`Status::Offline`]; an I/O that was not accepted by then brings
+/// its memory back.
 #[must_use = "to start an I/O and not look at how it ended is to lose its errors"]
 pub struct Pending {
-    slot: Arc<Slot>,
+    pub(crate) slot: Arc<Slot<Completion>>,
 }
 
 impl Pending {
     /// The I/O's handle, and the way to answer it.
     pub(crate) fn new(bio: &Bio) -> (Pending, Reply) {
-        let slot = Arc::new(Slot { state: Mutex::new(State::UnderWay(None)) });
+        let slot = Slot::new();
         let pending = Pending { slot: Arc::clone(&slot) };
         (pending, Reply::new(bio, To::Pending(slot)))
     }
@@ -35,21 +37,14 @@ impl Pending {
     ///
     /// # Panics
     /// When it was polled to its end before.
-    pub fn wait(mut self) -> Completion {
-        let waker = Waker::from(Arc::new(UnparkWaker(std::thread::current())));
-        let mut context = Context::from_waker(&waker);
-        loop {
-            match Pin::new(&mut self).poll(&mut context) {
-                Poll::Ready(completion) => return completion,
-                Poll::Pending => std::thread::park(),
-            }
-        }
+    pub fn wait(self) -> Completion {
+        block_on(self)
     }
 
     /// Whether it has ended: the next poll is ready.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        !matches!(*self.slot.lock(), State::UnderWay(_))
+        self.slot.has_ended()
     }
 }
 
@@ -59,59 +54,13 @@ impl Future for Pending {
     /// # Panics
     /// When it was ready before.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
-        let mut state = self.slot.lock();
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Ended(completion) => Poll::Ready(completion),
-            State::UnderWay(waker) => {
-                // The task that polled last is woken, as every future has it.
-                let waker = match waker {
-                    Some(waker) if waker.will_wake(context.waker()) => waker,
-                    _ => context.waker().clone(),
-                };
-                *state = State::UnderWay(Some(waker));
-                Poll::Pending
-            }
-            State::Taken => panic!("a Pending is polled after it was ready"),
-        }
+        self.slot.poll(context, "a Pending")
     }
 }
 
 impl std::fmt::Debug for Pending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.has_ended() { "Pending(ended)" } else { "Pending(under way)" })
-    }
-}
-
-/// The state that a [`Pending`] and the service that answers it share.
-struct Slot {
-    state: Mutex<State>,
-}
-
-enum State {
-    UnderWay(Option<Waker>),
-    Ended(Completion),
-    Taken,
-}
-
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("a pending I/O's lock")
-    }
-
-    fn end(&self, completion: Completion) {
-        let before = std::mem::replace(&mut *self.lock(), State::Ended(completion));
-        // Outside the lock: a waker may poll on the spot.
-        if let State::UnderWay(Some(waker)) = before {
-            waker.wake();
-        }
-    }
-}
-
-struct UnparkWaker(Thread);
-
-impl Wake for UnparkWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 
@@ -125,7 +74,7 @@ pub(crate) struct Reply {
 }
 
 enum To {
-    Pending(Arc<Slot>),
+    Pending(Arc<Slot<Completion>>),
     Call(Box<dyn FnOnce(Completion) + Send>),
 }
 
@@ -136,6 +85,11 @@ impl Reply {
 
     pub(crate) fn call(bio: &Bio, call: impl FnOnce(Completion) + Send + 'static) -> Reply {
         Reply::new(bio, To::Call(Box::new(call)))
+    }
+
+    /// Whether this I/O is the one of that slot.
+    pub(crate) fn is_for(&self, slot: &Arc<Slot<Completion>>) -> bool {
+        matches!(&self.to, Some(To::Pending(own)) if Arc::ptr_eq(own, slot))
     }
 
     fn tell(&mut self, completion: Completion) {
@@ -152,6 +106,10 @@ impl Answer for Reply {
     /// the intake's.
     fn end(mut self, completion: Completion) {
         self.tell(Completion { cookie: self.cookie, ..completion });
+    }
+
+    fn gone(self, bio: Bio) {
+        self.end(unaccepted(bio, Status::Offline));
     }
 }
 
@@ -173,6 +131,7 @@ impl Drop for Reply {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Wake, Waker};
 
     use super::*;
 

@@ -1,35 +1,46 @@
-//! One thread's own way into a disk: a queue of its own, and blocking calls.
+//! One thread's own way into a disk: a queue of its own, and blocking calls. Who turns the disk's
+//! lanes is the session's [`Turner`].
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Range;
-use std::sync::{Arc, Mutex};
-use std::thread::Thread;
+use std::sync::Arc;
 use std::time::Duration;
 
-use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, SECTOR, Status};
+use weir_bio::{Bio, Buf, Nanos, SECTOR};
 use weir_live::Clock;
-use weir_queue::{Bell, CAPS_AGAIN_NS, Completion, Refused, Submitter};
-use weir_ring::Wake;
+use weir_queue::{Bell, CAPS_AGAIN_NS, Completion, Device, Refused, Submitter};
 
-use crate::error::{Cause, IoError};
-use crate::open::Error;
-use crate::shared::Open;
+mod blocking;
+mod hosted;
+mod inline;
 
-/// A blocking transfer travels in pieces of so many bytes, so that its buffers can be used again.
-const PIECE: u64 = 256 << 10;
-
-/// Pieces of a blocking call under way at one time, and buffers kept for the next.
-const PIECES: usize = 8;
-
-/// A range without data travels in parts of so many bytes (1 TiB): a bio counts its sectors in 32
-/// bits.
-const RANGE: u64 = 1 << 40;
+pub use hosted::Hosted;
+pub(crate) use inline::Parts;
+pub use inline::{Inline, InlineSession};
 
 /// Marks the cookies of pieces of a blocking call; the session's own, callers never see them.
 const OWN: u64 = 1 << 63;
+
+/// Marks, beside [`OWN`], a caller's cookie that was put away because it bears that mark.
+const PUT_AWAY: u64 = 1 << 62;
+
+/// Who turns the lanes that a session's I/O goes to: the disk's reactors ([`Hosted`]), or the
+/// session itself ([`Inline`]). There are these two.
+pub trait Turner: sealed::Turner {}
+
+mod sealed {
+    use weir_bio::Nanos;
+
+    pub trait Turner {
+        /// What was submitted is on its way: turns the lanes that are the session's to turn.
+        fn turn(&mut self, now: Nanos);
+
+        /// Blocks until there may be something new, or until then.
+        fn sleep(&mut self, until: Option<Nanos>);
+    }
+}
 
 /// One thread's way into a disk. It can be moved to another thread between calls; several threads
 /// have a session each. It keeps the disk open.
@@ -49,37 +60,45 @@ const OWN: u64 = 1 << 63;
 /// neither polls nor is dropped holds up a reconfiguration, a freeze and the closing of its disk.
 ///
 /// Dropping it with I/O under way is allowed: that is finished, and its completions are dropped.
-pub struct Session {
+///
+/// An [`InlineSession`] has the same calls and turns the disk on its own thread.
+pub struct Session<T: Turner = Hosted> {
     submitter: Submitter,
     bell: Arc<Bell>,
-    sleeper: Arc<Sleeper>,
     cookies: Cookies,
     /// Completions that came while a call waited for something else.
     ended: VecDeque<Completion>,
     /// Pieces of the blocking call that have ended.
     pieces: Vec<Completion>,
     spare: Vec<Buf>,
+    device: Device,
+    /// The logical block, bytes.
+    block: u32,
+    /// Bytes.
+    size: u64,
+    spins: bool,
     // After the submitter: dropping it may close the disk.
-    open: Arc<Open>,
+    turner: T,
     one_thread: PhantomData<Cell<()>>,
 }
 
-impl Session {
-    pub(crate) fn new(open: Arc<Open>) -> Result<Session, Error> {
-        let sleeper = Arc::new(Sleeper(Mutex::new(std::thread::current())));
-        let bell = Bell::new(Box::new(SleeperWake(Arc::clone(&sleeper))), 1);
-        let submitter = open.device.submitter(&bell, 0, open.next_lane())?;
-        Ok(Session {
+impl<T: Turner> Session<T> {
+    fn of(device: &Device, submitter: Submitter, bell: Arc<Bell>, turner: T) -> Session<T> {
+        let limits = device.limits();
+        Session {
             submitter,
             bell,
-            sleeper,
             cookies: Cookies::default(),
             ended: VecDeque::new(),
             pieces: Vec::new(),
             spare: Vec::new(),
-            open,
+            device: device.clone(),
+            block: limits.logical_block_size,
+            size: limits.capacity * SECTOR,
+            spins: false,
+            turner,
             one_thread: PhantomData,
-        })
+        }
     }
 
     /// I/Os submitted whose completions were not handed over yet.
@@ -128,6 +147,7 @@ impl Session {
 
     /// Sends on what the plug holds, hands each I/O that has ended to `each`, and says how many
     /// there were. Does not block.
+    #[inline]
     pub fn poll(&mut self, mut each: impl FnMut(Completion)) -> usize {
         self.look();
         let count = self.ended.len();
@@ -137,169 +157,43 @@ impl Session {
 
     /// As [`poll`](Session::poll), but blocks until at least one has ended. Returns 0 at once when
     /// none is in flight.
+    #[inline]
     pub fn wait(&mut self, mut each: impl FnMut(Completion)) -> usize {
         loop {
             let count = self.poll(&mut each);
             if count > 0 || self.in_flight() == 0 {
                 return count;
             }
-            self.sleep();
+            self.rest(None);
         }
     }
 
-    /// Reads `out.len()` bytes from byte `offset` on. After an error `out` may be partly filled.
-    ///
-    /// # Errors
-    /// [`IoError`]: how it ended, or what was wrong with the range. Offset and length must be
-    /// multiples of the [logical block](weir_bio::Limits::logical_block_size); no bytes are no
-    /// I/O.
-    pub fn read_at(&mut self, offset: u64, out: &mut [u8]) -> Result<(), IoError> {
-        let ask = self.ask(Op::Read, offset, out.len() as u64)?;
-        let make = |spare: &mut Vec<Buf>, at: Range<u64>| {
-            let len = at.end - at.start;
-            Bio::read((offset + at.start) / SECTOR, buffer(spare, len))
-        };
-        self.carry_out(&ask, PIECE, make, |at, data| {
-            data.copy_to(&mut out[at.start as usize..at.end as usize]);
-        })
-    }
-
-    /// Writes `bytes` from byte `offset` on. They are durable after a later
-    /// [`flush`](Session::flush). After an error some may have been written.
-    ///
-    /// # Errors
-    /// As [`read_at`](Session::read_at).
-    pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), IoError> {
-        self.write(offset, bytes, Flags::NONE)
-    }
-
-    /// As [`write_at`](Session::write_at), and durable when it returns (FUA). That is so for these
-    /// bytes alone, not for what was written before.
-    ///
-    /// # Errors
-    /// As [`read_at`](Session::read_at).
-    pub fn write_at_durable(&mut self, offset: u64, bytes: &[u8]) -> Result<(), IoError> {
-        self.write(offset, bytes, Flags::FUA)
-    }
-
-    fn write(&mut self, offset: u64, bytes: &[u8], flags: Flags) -> Result<(), IoError> {
-        let ask = self.ask(Op::Write, offset, bytes.len() as u64)?;
-        let make = |spare: &mut Vec<Buf>, at: Range<u64>| {
-            let mut buf = buffer(spare, at.end - at.start);
-            buf.copy_from_slice(&bytes[at.start as usize..at.end as usize]);
-            Bio::write((offset + at.start) / SECTOR, buf).with(flags)
-        };
-        self.carry_out(&ask, PIECE, make, |_, _| ())
-    }
-
-    /// Makes everything durable whose write was answered, to whomever, before this call.
-    ///
-    /// # Errors
-    /// [`IoError`]: how it ended. Then nothing can be said of any write since the last flush.
-    pub fn flush(&mut self) -> Result<(), IoError> {
-        let ask = Ask { op: Op::Flush, offset: 0, len: 0 };
-        self.carry_out(&ask, 1, |_, _| Bio::flush(), |_, _| ())
-    }
-
-    /// Says that a range's contents are no longer needed; what it reads as afterwards is not
-    /// defined.
-    ///
-    /// # Errors
-    /// As [`read_at`](Session::read_at); [`Status::NotSupp`] when the disk cannot.
-    pub fn discard(&mut self, offset: u64, len: u64) -> Result<(), IoError> {
-        let ask = self.ask(Op::Discard, offset, len)?;
-        let make = |_: &mut Vec<Buf>, at: Range<u64>| ask.bare(Op::Discard, at, Data::None);
-        self.carry_out(&ask, RANGE, make, |_, _| ())
-    }
-
-    /// Makes a range read as zeros. `may_unmap` says whether its space may be given back. A disk
-    /// that has no command for it is written to.
-    ///
-    /// # Errors
-    /// As [`read_at`](Session::read_at).
-    pub fn write_zeroes(&mut self, offset: u64, len: u64, may_unmap: bool) -> Result<(), IoError> {
-        let ask = self.ask(Op::WriteZeroes, offset, len)?;
-        let flags = if may_unmap { Flags::NONE } else { Flags::NOUNMAP };
-        let command = |_: &mut Vec<Buf>, at: Range<u64>| {
-            ask.bare(Op::WriteZeroes, at, Data::None).with(flags | Flags::SYNC)
-        };
-        match self.carry_out(&ask, RANGE, command, |_, _| ()) {
-            Err(error) if error.status == Status::NotSupp => {}
-            ended => return ended,
-        }
-        let write = |_: &mut Vec<Buf>, at: Range<u64>| {
-            let zeros = Data::Zero { len: (at.end - at.start) as u32, spare: None };
-            ask.bare(Op::Write, at, zeros).with(Flags::SYNC)
-        };
-        self.carry_out(&ask, PIECE, write, |_, _| ())
-    }
-
-    /// Checks a blocking call's range.
-    fn ask(&self, op: Op, offset: u64, len: u64) -> Result<Ask, IoError> {
-        let (block, size) = (self.open.block, self.open.size);
-        let ask = Ask { op, offset, len };
-        if (offset | len) & u64::from(block - 1) != 0 {
-            return Err(self.error(&ask, Status::Inval, Cause::Misaligned { block }));
-        }
-        if offset.checked_add(len).is_none_or(|end| end > size) {
-            let status = if op == Op::Write { Status::NoSpc } else { Status::Inval };
-            return Err(self.error(&ask, status, Cause::BeyondEnd { size }));
-        }
-        Ok(ask)
-    }
-
-    fn error(&self, ask: &Ask, status: Status, cause: Cause) -> IoError {
-        let Ask { op, offset, len } = *ask;
-        IoError { disk: self.open.name().to_owned(), op, offset, len, status, cause }
-    }
-
-    /// Does a blocking call in parts of `step` bytes, several at a time. `make` makes the I/O of a
-    /// part, by its place in the call; `take` sees the memory of one that succeeded.
-    fn carry_out(
+    /// As [`wait`](Session::wait), until `least` have ended, none is in flight any more, or the
+    /// time is over: how many had ended by then, which may be 0. With a `least` of 0 it is a
+    /// [`poll`](Session::poll).
+    pub fn wait_for(
         &mut self,
-        ask: &Ask,
-        step: u64,
-        mut make: impl FnMut(&mut Vec<Buf>, Range<u64>) -> Bio,
-        mut take: impl FnMut(Range<u64>, &Data),
-    ) -> Result<(), IoError> {
-        let parts = if ask.op == Op::Flush { 1 } else { ask.len.div_ceil(step) };
-        let place = |part: u64| part * step..((part + 1) * step).min(ask.len);
-        let mut failed: Option<(u64, Status)> = None;
-        let (mut next, mut left) = (0, 0);
+        least: usize,
+        timeout: Duration,
+        mut each: impl FnMut(Completion),
+    ) -> usize {
+        let ns = timeout.as_nanos().min(u128::from(u64::MAX)) as u64;
+        let until = Clock.now() + ns;
+        let mut count = 0;
         loop {
-            while next < parts && left < PIECES && failed.is_none() {
-                let bio = make(&mut self.spare, place(next));
-                self.submit_own(bio.cookie(OWN | next));
-                (next, left) = (next + 1, left + 1);
+            count += self.poll(&mut each);
+            if count >= least || self.in_flight() == 0 || Clock.now() >= until {
+                return count;
             }
-            if left == 0 {
-                break;
-            }
-            self.wait_for_piece();
-            let mut pieces = std::mem::take(&mut self.pieces);
-            for piece in pieces.drain(..) {
-                let part = piece.cookie & !OWN;
-                left -= 1;
-                match piece.status {
-                    Status::Ok => take(place(part), &piece.data),
-                    status if failed.is_none_or(|(first, _)| part < first) => {
-                        failed = Some((part, status));
-                    }
-                    _ => {}
-                }
-                self.keep(piece.data);
-            }
-            // For its memory.
-            self.pieces = pieces;
+            self.rest(Some(until));
         }
-        match failed {
-            None => Ok(()),
-            Some((_, status)) => {
-                let read_only = status == Status::ReadOnly;
-                let cause = if read_only { Cause::ReadOnly } else { Cause::Disk };
-                Err(self.error(ask, status, cause))
-            }
-        }
+    }
+
+    /// Whether [`wait`](Session::wait) and the blocking calls look again and again instead of
+    /// sleeping. They then take all of a processor; without one to spare it makes everything
+    /// slower. Not so at first.
+    pub fn spin(&mut self, spins: bool) {
+        self.spins = spins;
     }
 
     fn submit_own(&mut self, mut bio: Bio) {
@@ -314,31 +208,36 @@ impl Session {
             if !self.pieces.is_empty() {
                 return;
             }
-            self.sleep();
+            self.rest(None);
         }
     }
 
     /// After a refusal: waits until it may have become different. The bell is cleared only
     /// afterwards, so nothing between the refusal and now is missed.
+    #[cold]
     fn wait_to_submit(&mut self, refused: Refused) -> Bio {
         self.flush_plug();
-        match &refused {
-            Refused::Capped { until, .. } => self.sleep_until(*until),
-            Refused::Full(_) | Refused::Frozen(_) => self.sleep(),
-        }
+        let until = match &refused {
+            Refused::Capped { until, .. } => Some((*until).min(Clock.now() + CAPS_AGAIN_NS)),
+            Refused::Full(_) | Refused::Frozen(_) => None,
+        };
+        self.rest(until);
         self.look();
         refused.into_bio()
     }
 
-    /// Flushes the plug and takes what has ended.
+    /// Flushes the plug, has the lanes turned, and takes what has ended. It is handed over from
+    /// here: a panic of its receiver then leaves nothing half done.
+    #[inline]
     fn look(&mut self) {
         let now = Clock.now();
+        self.submitter.flush_plug(now);
+        self.turner.turn(now);
         // Before looking: what comes afterwards sets it again.
         self.bell.ready().take(|_| ());
-        self.submitter.flush_plug(now);
         let Session { submitter, cookies, ended, pieces, .. } = self;
         submitter.complete(now, |mut completion| {
-            if completion.cookie & OWN != 0 {
+            if completion.cookie & (OWN | PUT_AWAY) == OWN {
                 pieces.push(completion);
             } else {
                 completion.cookie = cookies.take(completion.cookie);
@@ -347,71 +246,25 @@ impl Session {
         });
     }
 
-    /// Parks the calling thread until the bell has something new.
-    fn sleep(&mut self) {
-        self.sleeper.bind();
-        // A token from before, or from elsewhere, ends a park early.
-        self.bell.doorbell().wait_until(|| self.bell.ready().any(), std::thread::park);
-    }
-
-    /// The same until a cap is to be asked again.
-    #[cold]
-    fn sleep_until(&mut self, until: Nanos) {
-        self.sleeper.bind();
-        let until = until.min(Clock.now() + CAPS_AGAIN_NS);
-        let left = || until.since(Clock.now());
-        let is_over = || self.bell.ready().any() || left() == 0;
-        let park = || std::thread::park_timeout(Duration::from_nanos(left()));
-        self.bell.doorbell().wait_until(is_over, park);
-    }
-
-    /// Keeps a buffer for the next piece.
-    fn keep(&mut self, data: Data) {
-        if self.spare.len() < PIECES {
-            self.spare.extend(data.into_spare().filter(|buf| buf.capacity() <= PIECE as usize));
+    /// Lets the thread rest until there may be something new, or until then.
+    fn rest(&mut self, until: Option<Nanos>) {
+        if self.spins {
+            std::hint::spin_loop();
+        } else {
+            self.turner.sleep(until);
         }
     }
 }
 
-impl fmt::Debug for Session {
+impl<T: Turner> fmt::Debug for Session<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Session({}, {} in flight)", self.open.name(), self.in_flight())
+        let name = &self.device.config().name;
+        write!(f, "Session({name}, {} in flight)", self.in_flight())
     }
 }
 
-/// The arguments of a blocking call; offset and length in bytes.
-struct Ask {
-    op: Op,
-    offset: u64,
-    len: u64,
-}
-
-impl Ask {
-    /// An I/O on a part of the range, with no memory of its own.
-    fn bare(&self, op: Op, at: Range<u64>, data: Data) -> Bio {
-        let (sector, sectors) = ((self.offset + at.start) / SECTOR, (at.end - at.start) / SECTOR);
-        Bio::new(op, sector, sectors as u32, data)
-    }
-}
-
-/// A buffer of `len` bytes, used before if possible. Its old contents are overwritten, or never
-/// looked at.
-fn buffer(spare: &mut Vec<Buf>, len: u64) -> Buf {
-    let len = len as usize;
-    let fits = spare.iter().rposition(|buf| buf.capacity() >= len);
-    let mut buf = match fits {
-        Some(index) => spare.swap_remove(index),
-        None => {
-            // One that is too small makes way for one that serves both.
-            spare.pop();
-            Buf::filled(len.next_power_of_two(), |_| ())
-        }
-    };
-    buf.resize(len);
-    buf
-}
-
-/// The callers' cookies, by those their I/O travels with.
+/// The callers' cookies that look like the session's own, by those their I/O travels with. Any
+/// other travels as it is.
 #[derive(Default)]
 struct Cookies {
     theirs: Vec<u64>,
@@ -419,43 +272,30 @@ struct Cookies {
 }
 
 impl Cookies {
+    #[inline]
     fn put(&mut self, theirs: u64) -> u64 {
-        match self.free.pop() {
-            Some(index) => {
-                self.theirs[index as usize] = theirs;
-                index
-            }
-            None => {
-                self.theirs.push(theirs);
-                self.theirs.len() as u64 - 1
-            }
-        }
+        if theirs & OWN == 0 { theirs } else { self.put_away(theirs) }
     }
 
-    fn take(&mut self, index: u64) -> u64 {
+    #[cold]
+    fn put_away(&mut self, theirs: u64) -> u64 {
+        let index = self.free.pop().unwrap_or(self.theirs.len() as u64);
+        if index == self.theirs.len() as u64 {
+            self.theirs.push(theirs);
+        }
+        self.theirs[index as usize] = theirs;
+        OWN | PUT_AWAY | index
+    }
+
+    #[inline]
+    fn take(&mut self, cookie: u64) -> u64 {
+        if cookie & OWN == 0 { cookie } else { self.take_out(cookie) }
+    }
+
+    #[cold]
+    fn take_out(&mut self, cookie: u64) -> u64 {
+        let index = cookie & !(OWN | PUT_AWAY);
         self.free.push(index);
         self.theirs[index as usize]
-    }
-}
-
-/// The thread to wake: whichever waits.
-struct Sleeper(Mutex<Thread>);
-
-impl Sleeper {
-    /// Makes it the calling thread.
-    fn bind(&self) {
-        let here = std::thread::current();
-        let mut thread = self.0.lock().expect("the sleeper's lock");
-        if thread.id() != here.id() {
-            *thread = here;
-        }
-    }
-}
-
-struct SleeperWake(Arc<Sleeper>);
-
-impl Wake for SleeperWake {
-    fn wake(&self) {
-        self.0.0.lock().expect("the sleeper's lock").unpark();
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use weir_live::{Clock, Door, Host, Unfinished};
 use weir_queue::{Device, MapControl, QueueMode};
 
+use crate::lease::Lease;
 use crate::open::{Error, ErrorKind};
 use crate::pending::Reply;
 
@@ -34,7 +35,7 @@ impl Deref for Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if !self.shared.host.is_here() {
+        if !self.shared.drops_aside && !self.shared.host.is_here() {
             return self.shared.close_or_log();
         }
         let shared = Arc::clone(&self.shared);
@@ -51,16 +52,17 @@ pub(crate) struct Shared {
     pub(crate) notices: Vec<String>,
     /// Bytes.
     pub(crate) size: u64,
-    /// The logical block, bytes.
-    pub(crate) block: u32,
     pub(crate) host: Arc<Host>,
-    pub(crate) owns_host: bool,
+    /// Whose the host is; none once the disk has left it.
+    pub(crate) hosting: Mutex<Option<Hosting>>,
     /// At least one.
     pub(crate) doors: Vec<Door<Reply>>,
     /// How many of them lead to a reactor that has a lane: the first ones.
     pub(crate) homes: AtomicUsize,
     pub(crate) turn: AtomicUsize,
     pub(crate) close_limit: Duration,
+    /// The drop of the last handle leaves the closing to a thread.
+    pub(crate) drops_aside: bool,
     pub(crate) closed: Mutex<bool>,
     /// What a mapped disk is asked and told.
     pub(crate) map: Option<Arc<dyn MapControl>>,
@@ -68,6 +70,16 @@ pub(crate) struct Shared {
     pub(crate) legs: Mutex<Vec<Arc<Open>>>,
     /// The names of the disks that lie on it.
     pub(crate) carries: Mutex<Vec<String>>,
+}
+
+/// Whose the host of a disk is.
+pub(crate) enum Hosting {
+    /// The caller's.
+    Given,
+    /// The disk's.
+    Own,
+    /// That of all disks of the process that have none.
+    Shared(Lease),
 }
 
 /// Has each leg know that this disk lies on it.
@@ -107,18 +119,26 @@ impl Shared {
     }
 
     pub(crate) fn door(&self) -> &Door<Reply> {
+        &self.doors[self.next_door()]
+    }
+
+    /// The door for the next I/O, by number.
+    pub(crate) fn next_door(&self) -> usize {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         if turn.is_multiple_of(RUN) && !everywhere(&self.device) {
             // Not with each I/O: it takes a lock.
             let homes = self.doors.len().min(usize::from(self.device.queues()));
             self.homes.store(homes, Ordering::Relaxed);
         }
-        &self.doors[turn / RUN % self.homes.load(Ordering::Relaxed)]
+        turn / RUN % self.homes.load(Ordering::Relaxed)
     }
 
+    /// The last handle is gone.
     fn close_or_log(&self) {
         if let Err(error) = self.close() {
             tracing::error!(disk = self.name(), %error, "the disk was not closed in order");
+            // A host of its own ends with it; another one goes on, without its waiting I/O.
+            self.doors.iter().for_each(Door::remove);
         }
     }
 
@@ -154,9 +174,11 @@ impl Shared {
         }
         *closed = true;
         self.doors.iter().for_each(Door::remove);
-        if self.owns_host {
+        match self.hosting.lock().expect("the lock of the host's owner").take() {
             // It has no device any more, so it ends at once.
-            let _ = self.host.stop(left());
+            Some(Hosting::Own) => _ = self.host.stop(left()),
+            Some(Hosting::Shared(lease)) => lease.give_back(left()),
+            Some(Hosting::Given) | None => {}
         }
         // The last handles of the legs may be among them, which closes those.
         let legs = std::mem::take(&mut *self.legs.lock().expect("the lock of the legs"));

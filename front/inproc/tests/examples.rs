@@ -10,6 +10,10 @@ mod callback;
 mod copy;
 #[path = "../examples/futures.rs"]
 mod futures;
+#[path = "../examples/inline.rs"]
+mod inline;
+#[path = "../examples/lanes.rs"]
+mod lanes;
 #[path = "../examples/scheduler.rs"]
 mod scheduler;
 #[path = "../examples/server.rs"]
@@ -98,4 +102,16 @@ fn a_disk_of_the_programs_own_is_served_to_clients_of_weir_and_of_others() {
     }
     server::stop(&server, &disk).unwrap();
     assert!(!socket.exists(), "the socket's file is gone");
+}
+
+#[test]
+fn a_log_of_one_thread_and_a_thread_for_each_lane_run_on_memory_and_on_a_file() {
+    let folder = Folder::new();
+    let file = format!("file:{},size=64M", folder.join("disk").display());
+    for run in [inline::run, lanes::run] {
+        for target in ["ram:64MiB", &file, "null:64MiB,latency_us=20"] {
+            run(target).unwrap();
+        }
+        assert!(run("ram:512").unwrap_err().to_string().contains("512 bytes"));
+    }
 }

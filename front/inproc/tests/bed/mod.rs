@@ -11,7 +11,7 @@ pub mod tgtd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use weir::{Clock, Session, Status};
+use weir::{Clock, Session, Status, Turner};
 use weir_bio::Prng;
 
 /// A folder that goes away with the value.
@@ -102,7 +102,13 @@ impl Model {
 
 /// Does `count` random things to a range through a session, and verifies every byte it reads.
 #[track_caller]
-pub fn exercise(session: &mut Session, model: &mut Model, block: u64, prng: &mut Prng, count: u32) {
+pub fn exercise<T: Turner>(
+    session: &mut Session<T>,
+    model: &mut Model,
+    block: u64,
+    prng: &mut Prng,
+    count: u32,
+) {
     let blocks = model.len() / block;
     for _ in 0..count {
         // Mostly small, now and then more than one piece of a call.

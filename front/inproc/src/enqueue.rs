@@ -1,0 +1,69 @@
+//! A disk's bounded queue, awaited.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use weir_bio::Bio;
+use weir_live::{Job, Waiting};
+
+use crate::pending::Pending;
+use crate::shared::Open;
+
+/// An I/O that waits for a place in the disk's [backlog](crate::Builder::backlog): a [`Future`] of
+/// its [`Pending`], for any runtime or none. Back-pressure for tasks: a stuck disk holds up those
+/// that submit, and their memory stays their own.
+///
+/// Dropped before it is ready, the I/O was never started; [`into_bio`](Enqueue::into_bio) gives it
+/// back.
+#[must_use = "nothing is started before it is awaited"]
+pub struct Enqueue {
+    bio: Option<Bio>,
+    waiting: Waiting,
+    /// Which of the disk's doors it waits at.
+    door: usize,
+    open: Arc<Open>,
+}
+
+impl Enqueue {
+    pub(crate) fn new(bio: Bio, open: Arc<Open>) -> Enqueue {
+        Enqueue { bio: Some(bio), waiting: Waiting::default(), door: open.next_door(), open }
+    }
+
+    /// The I/O, if it was not started.
+    #[must_use]
+    pub fn into_bio(mut self) -> Option<Bio> {
+        self.bio.take()
+    }
+}
+
+impl Future for Enqueue {
+    type Output = Pending;
+
+    /// # Panics
+    /// When it was ready before.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Pending> {
+        let Enqueue { bio, waiting, door, open } = &mut *self;
+        assert!(bio.is_some(), "an Enqueue is polled after it was ready");
+        let Some(entry) = open.doors[*door].room_for(waiting, context.waker()) else {
+            return Poll::Pending;
+        };
+        let bio = bio.take().expect("it has just been seen");
+        let (pending, reply) = Pending::new(&bio);
+        entry.put(Job::new(bio, reply));
+        Poll::Ready(pending)
+    }
+}
+
+impl Drop for Enqueue {
+    fn drop(&mut self) {
+        self.open.doors[self.door].leave_line(&mut self.waiting);
+    }
+}
+
+impl std::fmt::Debug for Enqueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Enqueue({})", if self.bio.is_some() { "waits for room" } else { "started" })
+    }
+}

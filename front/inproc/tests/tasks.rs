@@ -1,0 +1,286 @@
+//! Disks for tasks that must not block: a queue that is awaited, I/O called back, disks opened,
+//! closed and dropped aside.
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use weir::{
+    Bio, Buf, Caps, Config, Device, Disk, Enqueue, GroupId, Groups, Limits, Nanos, Pending, Status,
+};
+use weir_local::Ram;
+use weir_queue::driver::Tag;
+use weir_queue::{Batch, Cancel, Done, Driver, DriverError, DriverQueue, Queues};
+
+/// How long anything may take on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const BACKLOG: usize = 4;
+
+/// A disk of one reactor that accepts nothing more, as a cap of a byte a second is used up, with a
+/// full backlog.
+fn full() -> (Disk, Arc<Groups>, Vec<Pending>) {
+    let disk = Disk::builder("ram:1M").reactors(1).backlog(BACKLOG).open().unwrap();
+    let groups = Arc::new(Groups::default());
+    disk.device().attach_groups(&groups);
+    let caps = Caps { rbps: NonZeroU64::new(1), ..Caps::default() };
+    groups.set_caps(GroupId(0), caps).unwrap();
+    assert_eq!(disk.start(read()).wait().status, Status::Ok);
+    let held = (0..BACKLOG).map(|_| disk.try_start(read()).unwrap()).collect();
+    (disk, groups, held)
+}
+
+fn read() -> Bio {
+    Bio::read(0, Buf::zeroed(4096))
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Tally(AtomicU32);
+
+impl Wake for Tally {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A task that waits for room, and how often it was woken.
+fn waiting(disk: &Disk) -> (Enqueue, Arc<Tally>) {
+    let (mut enqueue, tally) = (disk.enqueue(read().cookie(7)), Arc::new(Tally::default()));
+    let waker = Waker::from(Arc::clone(&tally));
+    assert!(Pin::new(&mut enqueue).poll(&mut Context::from_waker(&waker)).is_pending());
+    (enqueue, tally)
+}
+
+fn woken(tally: &Arc<Tally>) -> u32 {
+    tally.0.load(Ordering::SeqCst)
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn a_task_waits_for_room_and_its_i_o_is_started_when_there_is_some() {
+    let (disk, groups, held) = full();
+    let tasks: Vec<_> = (0..20)
+        .map(|cookie| {
+            let disk = disk.clone();
+            let enqueue = disk.enqueue(read().cookie(cookie));
+            std::thread::spawn(move || {
+                let ended = block_on(async { enqueue.await.await });
+                (ended.cookie, ended.status, ended.data.len())
+            })
+        })
+        .collect();
+    let (waits, _) = waiting(&disk);
+    groups.set_caps(GroupId(0), Caps::default()).unwrap();
+    for (cookie, task) in tasks.into_iter().enumerate() {
+        assert_eq!(task.join().unwrap(), (cookie as u64, Status::Ok, 4096));
+    }
+    assert!(held.into_iter().all(|held| held.wait().status == Status::Ok));
+    drop(waits);
+    disk.close().unwrap();
+}
+
+#[test]
+fn a_place_wakes_the_first_task_in_line_and_is_passed_on_if_that_has_gone() {
+    let (disk, _groups, mut held) = full();
+    let [(first, to_first), (second, to_second), (third, to_third)] =
+        [0; 3].map(|_| waiting(&disk));
+    let told = || [&to_first, &to_second, &to_third].map(woken);
+    drop(second);
+    assert_eq!(told(), [0, 0, 0], "there was no place for it");
+    disk.cancel(&held[0]);
+    // It is told when the place has been given on.
+    assert_eq!(held.remove(0).wait().status, Status::Again);
+    assert_eq!(told(), [1, 0, 0]);
+    drop(first);
+    assert_eq!(told(), [1, 0, 1]);
+    let pending = block_on(third);
+    assert!(!pending.has_ended(), "it has taken the place, and waits for the cap");
+    assert!(disk.try_start(read()).is_err(), "and there is no other");
+    disk.close().unwrap();
+}
+
+#[test]
+fn a_closed_disk_tells_tasks_that_wait_and_gives_memory_back_that_it_never_accepted() {
+    let (disk, _groups, held) = full();
+    let (enqueue, tally) = waiting(&disk);
+    disk.close().unwrap();
+    assert_eq!(woken(&tally), 1);
+    let ended = block_on(block_on(enqueue));
+    assert_eq!((ended.cookie, ended.status, ended.data.len()), (7, Status::Offline, 4096));
+    for held in held {
+        let ended = held.wait();
+        assert_eq!((ended.status, ended.data.len()), (Status::Offline, 4096));
+    }
+    let ended = disk.start(read()).wait();
+    assert_eq!((ended.status, ended.data.len()), (Status::Offline, 4096));
+}
+
+#[test]
+fn an_i_o_that_was_not_started_is_the_callers_again() {
+    let (disk, _groups, held) = full();
+    let (enqueue, tally) = waiting(&disk);
+    let bio = enqueue.into_bio().unwrap();
+    assert_eq!((bio.cookie, bio.data.len(), woken(&tally)), (7, 4096, 0));
+    drop(held);
+    disk.close().unwrap();
+}
+
+#[test]
+fn a_cancel_ends_what_waits_with_its_memory_and_leaves_the_rest_as_it_is() {
+    let (disk, groups, mut held) = full();
+    // The last in line, and the first, which a cap was asked for.
+    for index in [BACKLOG - 1, 0] {
+        disk.cancel(&held[index]);
+        let ended = held.remove(index).wait();
+        assert_eq!((ended.status, ended.data.len()), (Status::Again, 4096));
+    }
+    // Of each there is a place again.
+    let more = [0; 2].map(|_| disk.try_start(read()).unwrap());
+    assert!(disk.try_start(read()).is_err());
+    groups.set_caps(GroupId(0), Caps::default()).unwrap();
+    for rest in held.into_iter().chain(more) {
+        assert_eq!(rest.wait().status, Status::Ok);
+    }
+    // One that has ended, and one of another disk.
+    let other = Disk::open("ram:1M").unwrap();
+    let ended = disk.start(read());
+    other.cancel(&ended);
+    assert_eq!(ended.wait().status, Status::Ok);
+    other.close().unwrap();
+    disk.close().unwrap();
+}
+
+/// Memory that answers nothing until it may.
+struct Gated {
+    inner: Ram,
+    open: Arc<AtomicBool>,
+    gone: Mutex<Sender<()>>,
+}
+
+impl Gated {
+    fn device() -> (Device, Arc<AtomicBool>, Receiver<()>) {
+        let (open, (sender, gone)) = (Arc::new(AtomicBool::new(false)), channel());
+        let inner = Ram::new(1 << 20).unwrap();
+        let driver = Gated { inner, open: Arc::clone(&open), gone: Mutex::new(sender) };
+        let config = Config { name: "sda".into(), ..Config::default() };
+        (Device::new(config, Arc::new(driver)).unwrap(), open, gone)
+    }
+}
+
+impl Drop for Gated {
+    fn drop(&mut self) {
+        // Not every test wants to know.
+        let _ = self.gone.lock().unwrap().send(());
+    }
+}
+
+impl Driver for Gated {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn queues(&self) -> Queues {
+        self.inner.queues()
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        let (inner, open) = (self.inner.open(index, depth)?, Arc::clone(&self.open));
+        Ok(Box::new(GatedQueue { inner, open }))
+    }
+}
+
+struct GatedQueue {
+    inner: Box<dyn DriverQueue>,
+    open: Arc<AtomicBool>,
+}
+
+impl DriverQueue for GatedQueue {
+    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
+        self.inner.submit(batch, now);
+    }
+
+    fn commit(&mut self, now: Nanos) {
+        self.inner.commit(now);
+    }
+
+    fn reap(&mut self, now: Nanos, done: &mut Done) {
+        if self.open.load(Ordering::Acquire) {
+            self.inner.reap(now, done);
+        }
+    }
+
+    fn cancel(&mut self, tag: Tag) -> Cancel {
+        self.inner.cancel(tag)
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.inner.wake_at()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}
+
+#[test]
+fn the_drop_of_a_disk_that_a_task_has_opened_leaves_the_closing_to_a_thread() {
+    for from_task in [true, false] {
+        let (device, open, gone) = Gated::device();
+        let builder = Disk::builder(device.clone()).close_limit(PATIENCE);
+        let disk = match from_task {
+            true => block_on(builder.open_async()).unwrap(),
+            false => builder.drop_aside(true).open().unwrap(),
+        };
+        let pending = disk.start(Bio::write(0, Buf::zeroed(4096)));
+        // A drop that waited would wait for what is let go only afterwards.
+        drop(disk);
+        drop(device);
+        open.store(true, Ordering::Release);
+        assert_eq!(pending.wait().status, Status::Ok);
+        gone.recv_timeout(PATIENCE).expect("the disk was closed");
+    }
+}
+
+#[test]
+fn a_close_that_is_awaited_says_what_a_close_says() {
+    let (device, open, _gone) = Gated::device();
+    let builder = Disk::builder(device.clone()).close_limit(Duration::from_millis(50));
+    let disk = builder.open_async().wait().unwrap();
+    let pending = disk.start(Bio::write(0, Buf::zeroed(4096)));
+    while device.stats().in_flight == 0 {
+        std::thread::yield_now();
+    }
+    let error = block_on(disk.close_async()).unwrap_err().to_string();
+    assert!(error.starts_with("disk sda: 1 request unfinished"), "{error}");
+    open.store(true, Ordering::Release);
+    assert_eq!(pending.wait().status, Status::Ok);
+    // A busy machine may need more than the limit.
+    while block_on(disk.close_async()).is_err() {}
+    disk.close().unwrap();
+    let error = block_on(Disk::builder("frob:1M").name("sdb").open_async()).unwrap_err();
+    assert_eq!(error.to_string(), Disk::open("frob:1M").unwrap_err().to_string());
+}
