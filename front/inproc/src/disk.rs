@@ -5,13 +5,14 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_bio::{Bio, Limits, SECTOR};
+use weir_bio::{Bio, Limits, Op, SECTOR, Status};
 use weir_live::{Door, Host, Job};
 use weir_queue::{Completion, Device, Driver, MapControl, Stats};
 
 use crate::aside::Aside;
 use crate::drivers::Blocking;
 use crate::enqueue::Enqueue;
+use crate::error::IoError;
 use crate::lease::Lease;
 use crate::open::{self, Error, Opened};
 use crate::pending::{Pending, Reply};
@@ -135,7 +136,7 @@ impl Disk {
     /// until there is room; on a reactor of the disk, where it must not block, the I/O ends
     /// [`Again`](weir_bio::Status::Again) in the reactor's next round.
     pub fn start(&self, bio: Bio) -> Pending {
-        let (pending, reply) = Pending::new(&bio);
+        let (pending, reply) = Pending::new(&bio, self.open.refusal(&bio));
         self.enter(Job::new(bio, reply));
         pending
     }
@@ -146,7 +147,7 @@ impl Disk {
     /// The bio: the backlog is full.
     pub fn try_start(&self, bio: Bio) -> Result<Pending, Bio> {
         let Some(entry) = self.open.door().room() else { return Err(bio) };
-        let (pending, reply) = Pending::new(&bio);
+        let (pending, reply) = Pending::new(&bio, self.open.refusal(&bio));
         entry.put(Job::new(bio, reply));
         Ok(pending)
     }
@@ -185,7 +186,7 @@ impl Disk {
     /// [`Offline`](weir_bio::Status::Offline), and what that callback submits is told when it has
     /// returned.
     pub fn submit(&self, bio: Bio, ended: impl FnOnce(Completion) + Send + 'static) {
-        let reply = Reply::call(&bio, ended);
+        let reply = Reply::call(&bio, self.open.refusal(&bio), ended);
         self.enter(Job::new(bio, reply));
     }
 
@@ -198,9 +199,20 @@ impl Disk {
         F: FnOnce(Completion) + Send + 'static,
     {
         let Some(entry) = self.open.door().room() else { return Err((bio, ended)) };
-        let reply = Reply::call(&bio, ended);
+        let reply = Reply::call(&bio, self.open.refusal(&bio), ended);
         entry.put(Job::new(bio, reply));
         Ok(())
+    }
+
+    /// The error of an I/O of so many sectors from `sector` on that ended with this status, with
+    /// the sentence that the blocking calls of a [`Session`] give: a [`Completion`] has the status
+    /// alone.
+    #[must_use]
+    pub fn error_of(&self, op: Op, sector: u64, sectors: u32, status: Status) -> IoError {
+        // A write of nothing is a flush.
+        let op = if op == Op::Write && sectors == 0 { Op::Flush } else { op };
+        let bytes = (sector.saturating_mul(SECTOR), u64::from(sectors) * SECTOR);
+        IoError::of(&self.open.device, op, bytes, status)
     }
 
     fn enter(&self, job: Job<Reply>) {
@@ -399,6 +411,7 @@ impl Builder {
         let open = Open {
             shared: Arc::new(Shared {
                 size: limits.capacity * SECTOR,
+                block: limits.logical_block_size,
                 device,
                 notices,
                 host,

@@ -50,7 +50,7 @@ impl Future for Enqueue {
             return Poll::Pending;
         };
         let bio = bio.take().expect("it has just been seen");
-        let (pending, reply) = Pending::new(&bio);
+        let (pending, reply) = Pending::new(&bio, open.refusal(&bio));
         entry.put(Job::new(bio, reply));
         Poll::Ready(pending)
     }

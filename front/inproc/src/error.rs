@@ -1,9 +1,11 @@
-//! Why a blocking call failed.
+//! Why a blocking call failed, and why a disk refuses an I/O for its place: one judgement for all
+//! ways in.
 
 use std::fmt;
 use std::io;
 
-use weir_bio::{Op, Status};
+use weir_bio::{Bio, Limits, Op, SECTOR, Status};
+use weir_queue::Device;
 
 /// A blocking call that did not do what it was asked: what was asked of which disk, and why not.
 ///
@@ -50,6 +52,100 @@ impl IoError {
     #[must_use]
     pub fn errno(&self) -> i32 {
         self.status.errno()
+    }
+}
+
+impl IoError {
+    /// The error of an I/O at this place of a disk, bytes, that ended so.
+    pub(crate) fn of(
+        device: &Device,
+        op: Op,
+        (offset, len): (u64, u64),
+        status: Status,
+    ) -> IoError {
+        let place = Place { offset: offset.into(), len: len.into() };
+        let cause = match (status, refusal(op, place, &device.limits())) {
+            (Status::ReadOnly, _) => Cause::ReadOnly,
+            (_, Some((refused, cause))) if refused == status => cause,
+            _ => Cause::Disk,
+        };
+        IoError { disk: device.config().name.clone(), op, offset, len, status, cause }
+    }
+}
+
+/// The place of an I/O, bytes: 128 bits, as a bio may name a sector whose bytes have no 64.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: u128,
+    len: u128,
+}
+
+/// Why a disk with these limits refuses an I/O at this place, if it does: as Linux answers read(2)
+/// and write(2) on a block device.
+fn refusal(op: Op, place: Place, limits: &Limits) -> Option<(Status, Cause)> {
+    let Place { offset, len } = place;
+    let block = limits.logical_block_size;
+    if (offset | len) & u128::from(block - 1) != 0 {
+        return Some((Status::Inval, Cause::Misaligned { block }));
+    }
+    let size = limits.capacity * SECTOR;
+    if offset + len <= u128::from(size) {
+        return None;
+    }
+    let writes = matches!(op, Op::Write | Op::WriteZeroes);
+    let status = if writes { Status::NoSpc } else { Status::Inval };
+    Some((status, Cause::BeyondEnd { size }))
+}
+
+/// A disk's block and size in bytes as they were when it was opened: what lies inside is refused
+/// for no place, and what does not is held against the limits as they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) block: u32,
+    pub(crate) size: u64,
+}
+
+impl Bounds {
+    /// Checks a blocking call's range, bytes.
+    pub(crate) fn check(
+        self,
+        device: &Device,
+        op: Op,
+        (offset, len): (u64, u64),
+    ) -> Result<(), IoError> {
+        let whole = (offset | len) & u64::from(self.block - 1) == 0;
+        if whole && offset.checked_add(len).is_some_and(|end| end <= self.size) {
+            return Ok(());
+        }
+        let place = Place { offset: offset.into(), len: len.into() };
+        match refusal(op, place, &device.limits()) {
+            Some((status, _)) => Err(IoError::of(device, op, (offset, len), status)),
+            None => Ok(()),
+        }
+    }
+
+    /// How a bio ends that the disk refuses for its place. `None`: it does not. It counts only if
+    /// the core refuses the bio.
+    #[inline]
+    pub(crate) fn refusal(self, device: &Device, bio: &Bio) -> Option<Status> {
+        let mask = u64::from(self.block) / SECTOR - 1;
+        let whole = (bio.sector | u64::from(bio.sectors)) & mask == 0;
+        if whole && bio.end() <= self.size / SECTOR { None } else { refusal_now(device, bio) }
+    }
+}
+
+#[cold]
+fn refusal_now(device: &Device, bio: &Bio) -> Option<Status> {
+    let bytes = |sectors: u64| u128::from(sectors) * u128::from(SECTOR);
+    let place = Place { offset: bytes(bio.sector), len: bytes(bio.sectors.into()) };
+    refusal(bio.op, place, &device.limits()).map(|(status, _)| status)
+}
+
+/// The status that all ways in give to an I/O that ended so, and would be refused so.
+pub(crate) fn explained(status: Status, refusal: Option<Status>) -> Status {
+    match (status, refusal) {
+        (Status::IoErr, Some(refused)) => refused,
+        _ => status,
     }
 }
 

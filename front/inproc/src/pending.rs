@@ -9,6 +9,7 @@ use weir_bio::{Bio, Data, Op, Status};
 use weir_live::{Answer, unaccepted};
 use weir_queue::Completion;
 
+use crate::error::explained;
 use crate::slot::{Slot, block_on};
 
 /// An I/O under way: a [`Future`] of its [`Completion`], for any runtime or none.
@@ -26,10 +27,10 @@ pub struct Pending {
 
 impl Pending {
     /// The I/O's handle, and the way to answer it.
-    pub(crate) fn new(bio: &Bio) -> (Pending, Reply) {
+    pub(crate) fn new(bio: &Bio, refusal: Option<Status>) -> (Pending, Reply) {
         let slot = Slot::new();
         let pending = Pending { slot: Arc::clone(&slot) };
-        (pending, Reply::new(bio, To::Pending(slot)))
+        (pending, Reply::new(bio, refusal, To::Pending(slot)))
     }
 
     /// Blocks the calling thread until the I/O has ended. Not for a callback, which runs on a
@@ -70,6 +71,8 @@ pub(crate) struct Reply {
     cookie: u64,
     op: Op,
     sectors: u32,
+    /// How it ends if the core refuses it.
+    refusal: Option<Status>,
     to: Option<To>,
 }
 
@@ -79,12 +82,17 @@ enum To {
 }
 
 impl Reply {
-    fn new(bio: &Bio, to: To) -> Reply {
-        Reply { cookie: bio.cookie, op: bio.op, sectors: bio.sectors, to: Some(to) }
+    fn new(bio: &Bio, refusal: Option<Status>, to: To) -> Reply {
+        let Bio { cookie, op, sectors, .. } = *bio;
+        Reply { cookie, op, sectors, refusal, to: Some(to) }
     }
 
-    pub(crate) fn call(bio: &Bio, call: impl FnOnce(Completion) + Send + 'static) -> Reply {
-        Reply::new(bio, To::Call(Box::new(call)))
+    pub(crate) fn call(
+        bio: &Bio,
+        refusal: Option<Status>,
+        call: impl FnOnce(Completion) + Send + 'static,
+    ) -> Reply {
+        Reply::new(bio, refusal, To::Call(Box::new(call)))
     }
 
     /// Whether this I/O is the one of that slot.
@@ -105,7 +113,8 @@ impl Answer for Reply {
     /// Hands the completion to its waiter, with the caller's cookie; on the way the I/O had one of
     /// the intake's.
     fn end(mut self, completion: Completion) {
-        self.tell(Completion { cookie: self.cookie, ..completion });
+        let status = explained(completion.status, self.refusal);
+        self.tell(Completion { cookie: self.cookie, status, ..completion });
     }
 
     fn gone(self, bio: Bio) {
@@ -156,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_last_waker_is_woken_once_and_the_cookie_is_the_callers() {
-        let (mut pending, reply) = Pending::new(&Bio::flush().cookie(7));
+        let (mut pending, reply) = Pending::new(&Bio::flush().cookie(7), None);
         let (first, first_waker) = tally();
         let (second, second_waker) = tally();
         for waker in [&first_waker, &second_waker, &second_waker] {
@@ -172,14 +181,14 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_dropped_says_offline_once() {
-        let (pending, reply) = Pending::new(&Bio::flush().cookie(7));
+        let (pending, reply) = Pending::new(&Bio::flush().cookie(7), None);
         drop(reply);
         let ended = pending.wait();
         assert_eq!((ended.cookie, ended.status), (7, Status::Offline));
         let calls = Arc::new(AtomicU32::new(0));
         for drops in [true, false] {
             let calls = Arc::clone(&calls);
-            let reply = Reply::call(&Bio::flush(), move |_| {
+            let reply = Reply::call(&Bio::flush(), None, move |_| {
                 calls.fetch_add(1, Ordering::Relaxed);
             });
             if drops { drop(reply) } else { reply.end(completion(Status::Ok)) }
@@ -189,7 +198,7 @@ mod tests {
 
     #[test]
     fn an_answer_nobody_waits_for_is_freed_with_its_memory() {
-        let (pending, reply) = Pending::new(&Bio::flush());
+        let (pending, reply) = Pending::new(&Bio::flush(), None);
         let slot = Arc::downgrade(&pending.slot);
         drop(pending);
         reply.end(completion(Status::Ok));
@@ -199,7 +208,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "polled after it was ready")]
     fn a_pending_polled_after_its_end_says_so() {
-        let (mut pending, reply) = Pending::new(&Bio::flush());
+        let (mut pending, reply) = Pending::new(&Bio::flush(), None);
         reply.end(completion(Status::Ok));
         let (_, waker) = tally();
         let mut context = Context::from_waker(&waker);

@@ -8,9 +8,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_bio::{Bio, Buf, Nanos, SECTOR};
+use weir_bio::{Bio, Buf, Nanos, SECTOR, Status};
 use weir_live::Clock;
 use weir_queue::{Bell, CAPS_AGAIN_NS, Completion, Device, Refused, Submitter};
+
+use crate::error::{Bounds, explained};
 
 mod blocking;
 mod hosted;
@@ -126,7 +128,8 @@ impl<T: Turner> Session<T> {
     /// [`Clock`].
     pub fn try_submit(&mut self, mut bio: Bio) -> Result<(), Refused> {
         let cookie = bio.cookie;
-        bio.cookie = self.cookies.put(cookie);
+        let bounds = Bounds { block: self.block, size: self.size };
+        bio.cookie = self.cookies.put(cookie, bounds.refusal(&self.device, &bio));
         let index = bio.cookie;
         let refused = match self.submitter.submit(bio, Clock.now()) {
             Ok(()) => return Ok(()),
@@ -240,7 +243,9 @@ impl<T: Turner> Session<T> {
             if completion.cookie & (OWN | PUT_AWAY) == OWN {
                 pieces.push(completion);
             } else {
-                completion.cookie = cookies.take(completion.cookie);
+                let (cookie, refusal) = cookies.take(completion.cookie);
+                completion.cookie = cookie;
+                completion.status = explained(completion.status, refusal);
                 ended.push_back(completion);
             }
         });
@@ -263,37 +268,39 @@ impl<T: Turner> fmt::Debug for Session<T> {
     }
 }
 
-/// The callers' cookies that look like the session's own, by those their I/O travels with. Any
-/// other travels as it is.
+/// The callers' cookies that look like the session's own, and those of I/Os that the disk refuses
+/// for their place, with how they end then: by those their I/O travels with. Any other travels as
+/// it is.
 #[derive(Default)]
 struct Cookies {
-    theirs: Vec<u64>,
+    theirs: Vec<(u64, Option<Status>)>,
     free: Vec<u64>,
 }
 
 impl Cookies {
     #[inline]
-    fn put(&mut self, theirs: u64) -> u64 {
-        if theirs & OWN == 0 { theirs } else { self.put_away(theirs) }
+    fn put(&mut self, theirs: u64, refusal: Option<Status>) -> u64 {
+        let plain = theirs & OWN == 0 && refusal.is_none();
+        if plain { theirs } else { self.put_away(theirs, refusal) }
     }
 
     #[cold]
-    fn put_away(&mut self, theirs: u64) -> u64 {
+    fn put_away(&mut self, theirs: u64, refusal: Option<Status>) -> u64 {
         let index = self.free.pop().unwrap_or(self.theirs.len() as u64);
         if index == self.theirs.len() as u64 {
-            self.theirs.push(theirs);
+            self.theirs.push((theirs, refusal));
         }
-        self.theirs[index as usize] = theirs;
+        self.theirs[index as usize] = (theirs, refusal);
         OWN | PUT_AWAY | index
     }
 
     #[inline]
-    fn take(&mut self, cookie: u64) -> u64 {
-        if cookie & OWN == 0 { cookie } else { self.take_out(cookie) }
+    fn take(&mut self, cookie: u64) -> (u64, Option<Status>) {
+        if cookie & OWN == 0 { (cookie, None) } else { self.take_out(cookie) }
     }
 
     #[cold]
-    fn take_out(&mut self, cookie: u64) -> u64 {
+    fn take_out(&mut self, cookie: u64) -> (u64, Option<Status>) {
         let index = cookie & !(OWN | PUT_AWAY);
         self.free.push(index);
         self.theirs[index as usize]

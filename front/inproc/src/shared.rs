@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use weir_bio::{Bio, Status};
 use weir_live::{Clock, Door, Host, Unfinished};
 use weir_queue::{Device, MapControl, QueueMode};
 
+use crate::error::Bounds;
 use crate::lease::Lease;
 use crate::open::{Error, ErrorKind};
 use crate::pending::Reply;
@@ -52,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) notices: Vec<String>,
     /// Bytes.
     pub(crate) size: u64,
+    /// The logical block, bytes.
+    pub(crate) block: u32,
     pub(crate) host: Arc<Host>,
     /// Whose the host is; none once the disk has left it.
     pub(crate) hosting: Mutex<Option<Hosting>>,
@@ -111,6 +115,11 @@ pub(crate) fn uncarry(legs: &[Arc<Open>], name: &str) {
 impl Shared {
     pub(crate) fn name(&self) -> &str {
         &self.device.config().name
+    }
+
+    /// How an I/O ends that the disk refuses for its place.
+    pub(crate) fn refusal(&self, bio: &Bio) -> Option<Status> {
+        Bounds { block: self.block, size: self.size }.refusal(&self.device, bio)
     }
 
     /// The next number of a caller that is dealt out: a session's lane.

@@ -101,7 +101,7 @@ fn a_callback_that_submits_again_on_a_closed_disk_needs_no_stack() {
 fn fail(disk: Disk, stop: Arc<AtomicBool>, stopped: Sender<()>) {
     let (again, end) = (disk.clone(), disk.size() / 512);
     disk.submit(Bio::read(end, Buf::zeroed(512)), move |completion| {
-        assert_eq!(completion.status, Status::IoErr);
+        assert_eq!(completion.status, Status::Inval);
         match stop.load(Ordering::Relaxed) {
             false => fail(again, stop, stopped),
             true => stopped.send(()).unwrap(),

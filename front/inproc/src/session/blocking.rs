@@ -5,7 +5,7 @@ use std::ops::Range;
 use weir_bio::{Bio, Buf, Data, Flags, Op, SECTOR, Status};
 
 use super::{OWN, Session, Turner};
-use crate::error::{Cause, IoError};
+use crate::error::{Bounds, IoError};
 
 /// A blocking transfer travels in pieces of so many bytes, so that its buffers can be used again.
 const PIECE: u64 = 256 << 10;
@@ -107,21 +107,9 @@ impl<T: Turner> Session<T> {
 
     /// Checks a blocking call's range.
     fn ask(&self, op: Op, offset: u64, len: u64) -> Result<Ask, IoError> {
-        let (block, size) = (self.block, self.size);
-        let ask = Ask { op, offset, len };
-        if (offset | len) & u64::from(block - 1) != 0 {
-            return Err(self.error(&ask, Status::Inval, Cause::Misaligned { block }));
-        }
-        if offset.checked_add(len).is_none_or(|end| end > size) {
-            let status = if op == Op::Write { Status::NoSpc } else { Status::Inval };
-            return Err(self.error(&ask, status, Cause::BeyondEnd { size }));
-        }
-        Ok(ask)
-    }
-
-    fn error(&self, ask: &Ask, status: Status, cause: Cause) -> IoError {
-        let Ask { op, offset, len } = *ask;
-        IoError { disk: self.device.config().name.clone(), op, offset, len, status, cause }
+        let bounds = Bounds { block: self.block, size: self.size };
+        bounds.check(&self.device, op, (offset, len))?;
+        Ok(Ask { op, offset, len })
     }
 
     /// Does a blocking call in parts of `step` bytes, several at a time. `make` makes the I/O of a
@@ -166,9 +154,7 @@ impl<T: Turner> Session<T> {
         match failed {
             None => Ok(()),
             Some((_, status)) => {
-                let read_only = status == Status::ReadOnly;
-                let cause = if read_only { Cause::ReadOnly } else { Cause::Disk };
-                Err(self.error(ask, status, cause))
+                Err(IoError::of(&self.device, ask.op, (ask.offset, ask.len), status))
             }
         }
     }
