@@ -71,13 +71,13 @@ impl Descriptors {
 pub(crate) struct Poller {
     epoll: OwnedFd,
     timer: Timer,
-    /// The key under which the timer is told of.
+    /// The key of the timer's event.
     timer_key: u64,
     events: Vec<epoll::Event>,
 }
 
 impl Poller {
-    /// `timer_key`: of the event of [`Poller::timer_rang`].
+    /// `timer_key` is no key of a descriptor: the poller keeps that event to itself.
     pub(crate) fn new(descriptors: Descriptors, timer_key: u64) -> io::Result<Poller> {
         let Descriptors { epoll, timer } = descriptors;
         let poller = Poller { epoll, timer, timer_key, events: Vec::with_capacity(EVENTS) };
