@@ -10,7 +10,9 @@
 //! |---|---|---|
 //! | a thread that reads and writes | a [`Session`]'s [blocking calls] | each, until its end |
 //! | a thread with many I/Os in flight | a [`Session`]: [submit], [wait] | `submit` while full |
-//! | tasks of an async runtime | [`Disk::start`]: a [`Pending`] | `start` at the [backlog] |
+//! | one thread, alone with the disk | an [`InlineSession`], with the same calls | as a session |
+//! | tasks of an async runtime | [`Disk::enqueue`], then a [`Pending`] | nothing |
+//! | threads that wait for a few | [`Disk::start`]: a [`Pending`] | `start` at the [backlog] |
 //! | code that goes on at an end | [`Disk::submit`]: a callback | as `start` |
 //! | threads and a loop of your own | [`Device::submitter`], a [`Lane`] | nothing |
 //! | clients in other processes | an NBD server on [`Disk::host`] | nothing |
