@@ -392,7 +392,7 @@ fn serve(sessions: &mut [InlineSession], owed: u64) {
 fn two_sessions_of_one_thread_are_served_by_one_loop_over_their_descriptors() {
     let folder = Folder::new();
     let file = format!("file:{},size=1M", folder.join("disk").display());
-    for other in ["null:1MiB,latency_us=200", "ram:1MiB,queue_mode=sq"] {
+    for other in ["null:1MiB,latency_us=10000", "ram:1MiB,queue_mode=sq"] {
         let mut sessions = [inline(&file), inline(other)];
         for _ in 0..20 {
             for session in &mut sessions {
@@ -404,6 +404,13 @@ fn two_sessions_of_one_thread_are_served_by_one_loop_over_their_descriptors() {
         second.close().unwrap();
         first.close().unwrap();
     }
+}
+
+#[test]
+fn the_descriptor_of_a_driver_without_events_is_readable_when_an_answer_is_due() {
+    let mut sessions = [inline("null:1MiB,latency_us=10000")];
+    (0..4).for_each(|block| sessions[0].submit(write(block * 16)));
+    serve(&mut sessions, 4);
 }
 
 #[test]
