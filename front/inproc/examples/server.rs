@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::RwLock;
 
+use weir::nbd::{Export, Scope, Server, Settings};
 use weir::{Address, Blocking, BlockingDriver, BlockingOptions, Disk};
-use weir_front_nbd::{Export, Scope, Server, Settings};
 
 /// The disk: each word of 8 bytes that was never written is its own number.
 struct Numbers(RwLock<Vec<u8>>);

@@ -15,7 +15,7 @@
 //! | threads that wait for a few | [`Disk::start`]: a [`Pending`] | `start` at the [backlog] |
 //! | code that goes on at an end | [`Disk::submit`]: a callback | as `start` |
 //! | threads and a loop of your own | [`Device::submitter`], a [`Lane`] | nothing |
-//! | clients in other processes | an NBD server on [`Disk::host`] | nothing |
+//! | clients in other processes | an [`nbd::Server`] on [`Disk::host`] | nothing |
 //! | a disk of your own | [`BlockingDriver`], or a [`Driver`] | only the calls of the first |
 //! | a scheduler of your own | a [`Scheduler`] in [`Schedulers`] | it must not |
 //!
@@ -131,6 +131,7 @@ pub mod drivers;
 mod enqueue;
 pub mod error;
 mod lease;
+pub mod nbd;
 pub mod open;
 pub mod page;
 pub mod pending;
@@ -158,6 +159,7 @@ pub use disk::{Builder, Disk, Source};
 pub use drivers::{Blocking, BlockingDriver, BlockingOptions, Io};
 pub use enqueue::Enqueue;
 pub use error::{Cause, IoError};
+pub use nbd::{Export, Server};
 pub use open::{Error, ErrorKind, Opened, open, open_over, open_unreached};
 pub use pending::Pending;
 pub use pool::{OpenedPool, check_partition, open_in_pool, open_pool};
