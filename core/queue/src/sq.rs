@@ -7,10 +7,12 @@
 //! and once more to restart the queue.
 
 mod pools;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use weir_bio::{Flags, Nanos, SubmitterId};
 
@@ -52,6 +54,11 @@ pub(crate) struct Sq {
     open: Mutex<bool>,
     /// The homes that turn the queue, or did.
     homes: Mutex<Vec<SqHome>>,
+    /// What the time is once the lock was waited for. Without it, what it was before.
+    clock: OnceLock<fn() -> Nanos>,
+    /// How often the lock was waited for.
+    #[cfg(test)]
+    waits: std::sync::atomic::AtomicU32,
 }
 
 /// A home of the queue. It keeps its place while the lane is closed.
@@ -81,6 +88,9 @@ impl Sq {
             gauges: Arc::default(),
             open: Mutex::default(),
             homes: Mutex::default(),
+            clock: OnceLock::new(),
+            #[cfg(test)]
+            waits: std::sync::atomic::AtomicU32::new(0),
             queue: Mutex::new(Queue {
                 elevator,
                 sequenced: VecDeque::new(),
@@ -98,6 +108,29 @@ impl Sq {
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().expect("the single queue's lock")
+    }
+
+    /// The lock and the time: `now`, or what the clock says if another thread had the lock. What is
+    /// issued under it then waited in the queue, not at the device.
+    fn lock_since(&self, now: Nanos) -> (MutexGuard<'_, Queue>, Nanos) {
+        match self.queue.try_lock() {
+            Ok(queue) => (queue, now),
+            Err(TryLockError::Poisoned(poisoned)) => panic!("the single queue's lock: {poisoned}"),
+            Err(TryLockError::WouldBlock) => self.wait_for_lock(now),
+        }
+    }
+
+    #[cold]
+    fn wait_for_lock(&self, now: Nanos) -> (MutexGuard<'_, Queue>, Nanos) {
+        #[cfg(test)]
+        self.waits.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let queue = self.lock();
+        (queue, self.clock.get().map_or(now, |clock| now.max(clock())))
+    }
+
+    /// The clock that `now` is read from, for the time after a wait. The first one stays.
+    pub(crate) fn attach_clock(&self, clock: fn() -> Nanos) {
+        self.clock.get_or_init(|| clock);
     }
 
     /// The same where a panic elsewhere may have poisoned it, and this may be what unwinds.
@@ -164,7 +197,7 @@ impl Sq {
     ) {
         plug.sort_by_key(|claim| claim.rq.sector);
         submitter_tells(sink, id, now, || What::RightTaken);
-        let mut queue = self.lock();
+        let (mut queue, now) = self.lock_since(now);
         let Queue { elevator, arrivals, .. } = &mut *queue;
         plug.drain(..).for_each(|claim| arrivals.push(Arrival::of(claim)));
         elevator.insert_all(0, arrivals, now, sink);
@@ -223,7 +256,7 @@ impl Sq {
             }
         }
         held(true);
-        let mut queue = self.lock();
+        let (mut queue, now) = self.lock_since(now);
         queue.scan(now, sink);
         queue.run(now, sink);
         if let Some(ends) = queue.replies.take_throttled() {

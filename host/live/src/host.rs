@@ -102,6 +102,7 @@ impl Host {
         (0..usize::from(device.queues())).try_for_each(|lane| device.prepare_lane(lane))?;
         let mut devices = self.devices.lock().expect("the devices' lock");
         refuse_known(&devices)?;
+        device.attach_clock(|| Clock.now());
         let reactors = self.reactors();
         self.reactors.begin_at(device, first % reactors);
         let everywhere = device.config().mode == QueueMode::Sq && device.any_home();

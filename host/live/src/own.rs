@@ -122,6 +122,7 @@ impl OwnLanes {
             QueueMode::Sq => 1,
             QueueMode::Mq => usize::from(device.queues()),
         };
+        device.attach_clock(|| Clock.now());
         for index in 0..lanes {
             let opened = device.prepare_lane(index).and_then(|()| self.open(device, index));
             if let Err(error) = opened {

@@ -186,6 +186,7 @@ impl<'a> Worker<'a, Submitter> {
         let count: usize = plans.iter().map(|plan| plan.contexts().len()).sum();
         let mut home = home(shared, index, count);
         for device in shared.below.iter().chain(shared.devices.iter().copied()) {
+            device.attach_clock(|| Clock.now());
             for lane in own_lanes(device, index, shared.threads) {
                 home.open(device, lane).map_err(|e| e.to_string())?;
             }
