@@ -18,7 +18,7 @@ use daemon::outside::leave_out;
 use daemon::program::{Running, nbdkit, program, wait_for_writes};
 use daemon::words::{attempt, told};
 use daemon::{Daemon, Folder, weir};
-use rustix::process::{Signal, geteuid};
+use rustix::process::{Signal, geteuid, kill_process};
 
 const CONTROL: &str = "weir-data/control.sock";
 
@@ -241,6 +241,31 @@ fn a_signal_ends_a_daemon_that_waits_for_the_next_one() {
     let _held = silent.accept().expect("a connection");
     assert_eq!(first.terminate().0.code(), Some(0), "{}", first.said());
     half.kill();
+}
+
+#[test]
+fn a_reload_that_is_asked_for_at_any_moment_of_a_replacement_ends_no_daemon() {
+    let folder = Folder::new();
+    let mut first = Daemon::spawn(serve(&folder, &[]));
+    let process = first.pid();
+    let over = AtomicBool::new(false);
+    let second = std::thread::scope(|scope| {
+        let _over = Over(&over);
+        scope.spawn(|| {
+            // As dense as they can be: the moment without handlers is short.
+            while !over.load(Ordering::Relaxed) {
+                kill_process(process, Signal::HUP).expect("a process, or what is left of it");
+                std::thread::yield_now();
+            }
+        });
+        for time in 2..6 {
+            expect_refused(&folder, &["--disk", "sda=file:nowhere/sda.img"], 2, "nowhere");
+            first.wait_for_many(time, |line| line == "weir: ready");
+        }
+        Daemon::spawn(serve(&folder, &["--replace"]))
+    });
+    assert_eq!(first.wait().code(), Some(0), "{}", first.said());
+    second.stop();
 }
 
 /// Asks for the place of the daemon as a new one does, with these words of itself.

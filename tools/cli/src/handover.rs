@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use weir_access::{Address, Inherited};
 
 pub(crate) use after::Takeover;
-pub(crate) use aside::{Aside, Next, step_aside};
+pub(crate) use aside::{Aside, Next, hear_signals, step_aside};
 pub(crate) use before::{Handed, Place, REPLACED, Waiting};
 
 /// What the two say to each other. A daemon that says it otherwise is refused, whatever its version

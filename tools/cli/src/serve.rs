@@ -40,7 +40,7 @@ use crate::control::{Control, DEFAULT_CONTROL};
 use crate::data_folder::{DEFAULT_DIR, default_folder};
 use crate::descriptors;
 use crate::fronts;
-use crate::handover::{Handed, Place, Sockets, Takeover, step_aside};
+use crate::handover::{Handed, Place, Sockets, Takeover, hear_signals, step_aside};
 use crate::log;
 use crate::order;
 use crate::reach::Reach;
@@ -83,7 +83,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     control: Control,
     /// An address for metrics (/metrics, for Prometheus): HOST:PORT[,insecure] or unix:PATH, with
-    /// the options of --nbd but for TLS. May be repeated; none if none is given.
+    /// the options of --nbd but for TLS. May be repeated. In place of those of the configuration;
+    /// none if neither has any.
     #[arg(long, value_name = "ADDR")]
     metrics: Vec<String>,
     /// A folder to mount the tree at: DIR/block/sda/queue/scheduler, DIR/proc/diskstats, and the
@@ -117,7 +118,7 @@ pub(crate) struct Serve {
     bounds: Bounds,
     #[command(flatten)]
     pressure: Pressure,
-    /// Say nothing but errors.
+    /// Say nothing but errors, and `weir: ready`.
     #[arg(long)]
     quiet: bool,
 }
@@ -143,6 +144,7 @@ impl Serve {
         log::start(self.quiet).map_err(|e| format!("the log has no thread: {e}"))?;
         let signals = Signals::install()?;
         let hangup = HangUp::install().map_err(|e| format!("signals: {e}"))?;
+        hear_signals().map_err(|e| format!("signals: {e}"))?;
         let Some(begin) = Beginning::of(self, &signals)? else { return Ok(()) };
         let Beginning { stated, rules, sockets, before, again, first } = begin;
         let (daemon, stated) = match (self.start(&stated), first) {
@@ -150,7 +152,7 @@ impl Serve {
                 tracing::error!("{why}: it serves as it was at the start");
                 (self.start(&first)?, first)
             }
-            (started, _) => (started?, stated),
+            (started, _) => (started.map_err(|failure| begin::beside(self, failure))?, stated),
         };
         let latest = Arc::new(Mutex::new(Latest::of(&stated.config)));
         let place = self.place(&latest, &daemon);
@@ -197,7 +199,7 @@ impl Serve {
             serve_stdio(&daemon, &signals)?;
         } else if let Some(given) = signals.wait_for_either(&waiting) {
             drop(metrics);
-            return self.hand_over(daemon, reach, &given, &latest);
+            return self.hand_over(daemon, reach, &given, &latest, &signals);
         }
         activation::notify("STOPPING=1\n");
         tracing::info!("stopping: {}", signals.name().unwrap_or("the connection has ended"));
@@ -254,13 +256,14 @@ impl Serve {
     }
 
     /// Stops as ever, but for the sockets, and waits for the new daemon's word. Returns only if
-    /// that cannot be waited for.
+    /// that cannot be waited for, or a signal came meanwhile.
     fn hand_over(
         &self,
         daemon: Daemon,
         reach: Reach,
         given: &Handed,
         latest: &Mutex<Latest>,
+        signals: &Signals,
     ) -> Result<(), Failure> {
         tracing::info!("another daemon takes the place of this one: {given}");
         daemon.fronts.iter().for_each(|front| front.keep_sockets());
@@ -268,6 +271,12 @@ impl Serve {
         if let Err(Failure::No(why) | Failure::Bad(why)) = daemon.stop(self.stop_timeout) {
             // All disks came to rest a moment ago.
             tracing::error!("{why}; it is given up, as at a stop");
+        }
+        if let Some(signal) = signals.name() {
+            tracing::info!("stopped: {signal}; the other daemon is left to itself");
+            // It may have gone.
+            let _ = given.closed();
+            return Ok(());
         }
         log::end();
         let latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -539,13 +548,16 @@ fn introduce(daemon: &Daemon, reach: &Reach, metrics: &[fronts::MetricsServer]) 
     let mut lines = Vec::new();
     let disks = daemon.served.disks();
     for device in &disks {
-        let (config, limits) = (device.config(), device.limits());
+        let (limits, whole) = (device.limits(), device.whole());
+        let queue = whole.config();
+        let pool = device.partition().map(|_| format!(" in pool {}", queue.name));
         lines.push(format!(
-            "disk {}: {}, queue_mode={}, {} hard queue(s), scheduler {}{}{}\n",
-            config.name,
+            "disk {}: {}{}, queue_mode={}, {} hard queue(s), scheduler {}{}{}\n",
+            device.config().name,
             show_size(limits.capacity * 512),
-            if config.mode == QueueMode::Sq { "sq" } else { "mq" },
-            config.queues,
+            pool.unwrap_or_default(),
+            if queue.mode == QueueMode::Sq { "sq" } else { "mq" },
+            device.queues(),
             device.scheduler(),
             if limits.read_only { ", read-only" } else { "" },
             if device.is_durability_disabled() { ", durability disabled" } else { "" },

@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SIGHUP, SIGINT, SIGTERM, SigSet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -57,6 +58,9 @@ pub(crate) fn step_aside(given: &Handed, configuration: Option<[String; 2]>) -> 
         all.extend(sockets.descriptors());
         send_descriptors(&end, &all)?;
         let meant = format!("{},{}", std::process::id(), all.len());
+        // One that comes in between waits until the process has its handlers again; without them
+        // it would end it.
+        signals().thread_block()?;
         rustix::stdio::dup2_stdin(&keep)?;
         // The program as it was started, whatever stands in its place now.
         let mut program = Command::new("/proc/self/exe");
@@ -67,6 +71,22 @@ pub(crate) fn step_aside(given: &Handed, configuration: Option<[String; 2]>) -> 
         Ok(program.args(words).env(VARIABLE, meant).exec())
     };
     became().unwrap_or_else(|error| error)
+}
+
+/// Signals that a daemon has handlers of.
+fn signals() -> SigSet {
+    SigSet::from_iter([SIGHUP, SIGINT, SIGTERM])
+}
+
+/// This process has its handlers: if it was begun anew, what came in between reaches them now.
+///
+/// # Errors
+/// The system's refusal.
+pub(crate) fn hear_signals() -> io::Result<()> {
+    match std::env::var_os(VARIABLE) {
+        Some(_) => Ok(signals().thread_unblock()?),
+        None => Ok(()),
+    }
 }
 
 /// A daemon that has closed its disks.

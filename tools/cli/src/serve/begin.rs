@@ -1,5 +1,6 @@
 //! What a daemon begins with: its configuration, and the place of another if it takes one.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use weir_control::Rules;
@@ -55,19 +56,35 @@ impl Beginning {
         let rules = Reload::read_rules(&serve.rules)?;
         let mut before = None;
         if serve.replace {
-            let control = match serve.control.named() {
-                Some(named) => named,
-                None => {
-                    let place = PathBuf::from(DEFAULT_CONTROL);
-                    check_owner(&place)?;
-                    place
-                }
-            };
+            let control = control(serve);
+            if serve.control.named().is_none() {
+                check_owner(&control)?;
+            }
             let exports = stated.config.exports().into_iter().map(|export| export.name);
             before = Takeover::ask(&control, &exports.collect::<Vec<_>>())?;
         }
         let taken = before.as_mut().map(|before| std::mem::take(&mut before.sockets));
         let sockets = taken.unwrap_or_default();
         Ok(Some(Beginning { stated, rules, sockets, before, again: false, first: None }))
+    }
+}
+
+/// Where the daemon's control socket is to be.
+fn control(serve: &Serve) -> PathBuf {
+    serve.control.named().unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL))
+}
+
+/// Why it does not start, and that a daemon is there already if one is: what that one has, the disks
+/// and the addresses, no other can have.
+pub(super) fn beside(serve: &Serve, failure: Failure) -> Failure {
+    let control = control(serve);
+    if serve.replace || serve.stdio || UnixStream::connect(&control).is_err() {
+        return failure;
+    }
+    let place = control.display();
+    let hint = format!("a daemon runs at control socket {place}: --replace takes its place");
+    match failure {
+        Failure::No(why) => Failure::No(format!("{why}; {hint}")),
+        Failure::Bad(why) => Failure::Bad(format!("{why}; {hint}")),
     }
 }
