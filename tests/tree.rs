@@ -418,9 +418,12 @@ fn a_folder_that_is_missing_or_busy_is_refused_with_its_name() {
     assert_eq!(shell(&tree, "cat block/sda/size").stdout, "2048\n", "the first one serves on");
     // One that is killed cannot unmount.
     daemon.kill();
-    refuse(&busy, "a daemon that is gone");
-    run("umount", &["-l", &busy]);
-    Daemon::spawn(serve_tree(&folder, "sda=ram:1MiB", &tree)).stop();
+    assert!(fs::metadata(&tree).is_err(), "its mount is not left");
+    let next = Daemon::spawn(serve_tree(&folder, "sda=ram:2MiB", &tree));
+    assert!(next.said().contains("a daemon that is gone was still there"), "{}", next.said());
+    assert_eq!(shell(&tree, "cat block/sda/size").stdout, "4096\n");
+    next.stop();
+    assert_eq!(fs::read_dir(&tree).expect("the folder").count(), 0, "one is still mounted");
 }
 
 /// The contents at an offset of the disk in a test: different in every block and every round.

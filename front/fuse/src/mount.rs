@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
@@ -11,6 +12,12 @@ use weir_control::Tree;
 
 use crate::disks::Disks;
 use crate::files::{DEV, Files};
+
+/// What is mounted, as /proc/mounts says it: its source and the second half of its type.
+const SOURCE: &str = "weir";
+
+/// Dead mounts over one another that are taken away, at most.
+const LEFT_OVER_MOST: usize = 16;
 
 /// A mounted tree. Dropping it unmounts, also under a process that still has a file open or works
 /// in one of its folders.
@@ -42,8 +49,9 @@ pub(crate) enum MountError {
     NotFolder(PathBuf),
     /// Something is mounted there.
     Busy(PathBuf),
-    /// A daemon that mounted there is gone, and its mount is not.
-    LeftOver(PathBuf),
+    /// A process that mounted there is gone, and its mount is not. `Err` is why one of weir's could
+    /// not be taken away; one of another program is left.
+    LeftOver(PathBuf, Result<(), String>),
     /// The system refuses.
     Refused(PathBuf, io::Error),
 }
@@ -60,12 +68,18 @@ impl fmt::Display for MountError {
             MountError::Busy(folder) => {
                 write!(f, "tree {}: busy, something is mounted there", folder.display())
             }
-            MountError::LeftOver(folder) => write!(
-                f,
-                "tree {0}: busy, the mount of a daemon that is gone is still there; `umount -l \
-                 {0}` takes it away",
-                folder.display()
-            ),
+            MountError::LeftOver(folder, tried) => {
+                let why = match tried {
+                    Ok(()) => String::new(),
+                    Err(why) => format!(" ({why})"),
+                };
+                write!(
+                    f,
+                    "tree {0}: busy, the mount of a process that is gone is still there{why}; \
+                     `umount -l {0}` takes it away",
+                    folder.display()
+                )
+            }
             MountError::Refused(folder, error) => {
                 write!(f, "tree {}: cannot be mounted: {error}", folder.display())
             }
@@ -80,7 +94,7 @@ impl std::error::Error for MountError {
             MountError::Missing(_)
             | MountError::NotFolder(_)
             | MountError::Busy(_)
-            | MountError::LeftOver(_) => None,
+            | MountError::LeftOver(..) => None,
         }
     }
 }
@@ -96,15 +110,15 @@ impl Mount {
         disks: Arc<Disks>,
         others: Others,
     ) -> Result<Mount, MountError> {
-        check(folder)?;
+        clear(folder)?;
         let refused = |error| MountError::Refused(folder.into(), error);
         // Whatever the working folder is when it ends.
         let folder = std::fs::canonicalize(folder).map_err(refused)?;
         let refused = |error| MountError::Refused(folder.clone(), error);
         let mut config = Config::default();
         config.mount_options = vec![
-            MountOption::FSName(String::from("weir")),
-            MountOption::Subtype(String::from("weir")),
+            MountOption::FSName(String::from(SOURCE)),
+            MountOption::Subtype(String::from(SOURCE)),
             MountOption::DefaultPermissions,
             MountOption::NoDev,
             MountOption::NoSuid,
@@ -148,10 +162,73 @@ impl Drop for Mount {
     }
 }
 
+/// Checks a folder, once the mounts of daemons that are gone were taken away from it: one that was
+/// killed leaves its own behind, and the next start would be refused for ever.
+fn clear(folder: &Path) -> Result<(), MountError> {
+    for _ in 0..LEFT_OVER_MOST {
+        let Err(MountError::LeftOver(..)) = check(folder) else { break };
+        let is_own = of_weir(folder).map_err(|error| MountError::Refused(folder.into(), error))?;
+        if !is_own {
+            break;
+        }
+        detach(folder).map_err(|why| MountError::LeftOver(folder.into(), Err(why)))?;
+        tracing::warn!(
+            "tree {}: the mount of a daemon that is gone was still there, and is taken away",
+            folder.display()
+        );
+    }
+    check(folder)
+}
+
+/// Whether the mount that is seen at `folder`, whose process is gone, is one of weir's.
+fn of_weir(folder: &Path) -> io::Result<bool> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    // The folder itself cannot be asked any more.
+    let name = folder.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let above = match folder.parent().filter(|above| !above.as_os_str().is_empty()) {
+        Some(above) => std::fs::canonicalize(above)?,
+        None => std::env::current_dir()?,
+    };
+    Ok(last_is_weir(&mounts, &above.join(name)))
+}
+
+/// The same, of the text of proc_pid_mountinfo(5): of several at one place the last is seen.
+fn last_is_weir(mounts: &str, place: &Path) -> bool {
+    let at = |line: &&str| line.split(' ').nth(4).map(unescaped).as_deref() == place.to_str();
+    let line = mounts.lines().rfind(at);
+    let of = line.and_then(|line| line.split_once(" - ")).map(|(_, rest)| rest);
+    let words = of.and_then(|rest| rest.split(' ').take(2).collect::<Vec<_>>().try_into().ok());
+    // Where the kernel was not told the second half of the type there is none.
+    words.is_some_and(|[kind, source]: [&str; 2]| {
+        matches!(kind, "fuse" | "fuse.weir") && source == SOURCE
+    })
+}
+
+/// A path as mountinfo writes it, in which blank, tab, newline and backslash are octal.
+fn unescaped(text: &str) -> String {
+    let pairs = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    pairs.iter().fold(String::from(text), |text, (from, to)| text.replace(from, to))
+}
+
+/// Takes a mount away lazily; as a user that may not, with the program that unmounts for users.
+fn detach(folder: &Path) -> Result<(), String> {
+    let Err(error) = unmount(folder, UnmountFlags::DETACH) else { return Ok(()) };
+    if error != rustix::io::Errno::PERM {
+        return Err(error.to_string());
+    }
+    let mut command = Command::new("fusermount3");
+    command.args(["-u", "-z", "-q", "--"]).arg(folder);
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{error}; fusermount3: {status}")),
+        Err(none) => Err(format!("{error}; fusermount3: {none}")),
+    }
+}
+
 fn check(folder: &Path) -> Result<(), MountError> {
     let metadata = std::fs::metadata(folder).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => MountError::Missing(folder.into()),
-        io::ErrorKind::NotConnected => MountError::LeftOver(folder.into()),
+        io::ErrorKind::NotConnected => MountError::LeftOver(folder.into(), Ok(())),
         _ => MountError::Refused(folder.into(), error),
     })?;
     if !metadata.is_dir() {
@@ -185,5 +262,23 @@ mod tests {
         assert!(why(Path::new("/dev/null")).contains("/dev/null: it is no folder"));
         assert!(why(Path::new("/proc")).contains("/proc: busy, something is mounted there"));
         assert!(check(Path::new("/proc/self")).is_ok());
+    }
+
+    #[test]
+    fn a_dead_mount_is_weirs_if_the_last_one_at_the_place_is() {
+        let mounts = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+30 22 0:40 / /run/a\\040tree rw,nosuid - fuse.weir weir rw,user_id=0\n\
+31 30 0:41 / /run/a\\040tree/dev rw,nosuid - fuse.weir weir rw,user_id=0\n\
+32 22 0:42 / /run/b rw - fuse.weir weir rw\n\
+33 32 0:43 / /run/b rw - fuse.sshfs weir rw\n\
+34 22 0:44 / /run/c rw - fuse.weir other rw\n\
+35 22 0:45 / /run/d rw - fuse weir rw\n\
+36 22 0:46 / /run/e rw - ext4 weir rw\n\
+37 22 0:47 / /run/f rw - fuse other rw\n";
+        let found = |place: &str| last_is_weir(mounts, Path::new(place));
+        assert!(found("/run/a tree") && found("/run/a tree/dev") && found("/run/d"));
+        let others = ["/run/b", "/run/c", "/run/e", "/run/f", "/", "/run", "/run/a"];
+        assert!(others.iter().all(|place| !found(place)));
     }
 }
