@@ -11,8 +11,9 @@ use std::time::Instant;
 
 use daemon::client::Client;
 use daemon::loop_device::Loop;
-use daemon::program::{A_MOMENT, run};
+use daemon::program::{A_MOMENT, program, run};
 use daemon::tgtd::Tgtd;
+use daemon::words::told;
 use daemon::{Daemon, Folder, PATIENCE, weir};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -112,6 +113,30 @@ fn a_server_that_is_lost_is_degraded_until_it_is_back() {
     document(&above, 0);
     daemon.stop();
     server.stop();
+}
+
+#[test]
+fn a_path_that_is_down_is_degraded_although_the_disk_goes_on() {
+    let folder = Folder::new();
+    let disks = ["left=ram:1MiB", "right=ram:1MiB", "both=multipath:left+right"];
+    let daemon = Daemon::start(&folder, &disks);
+    let paths = |state: &Value| {
+        let disks = state["disks"].as_array().expect("a list");
+        let both = disks.iter().find(|disk| disk["name"] == "both").expect("the disk");
+        both["paths"].as_array().expect("a list").clone()
+    };
+    let state = document(&folder, 0);
+    assert!(paths(&state).iter().all(|path| path["is_valid"] == true), "{state}");
+    told(&folder, &["map", "message", "both", "fail_path", "left"]);
+    let state = document(&folder, 1);
+    assert_eq!(sentences(&state), ["disk both: path left is down"]);
+    let valid: Vec<_> = paths(&state).iter().map(|path| path["is_valid"].clone()).collect();
+    assert_eq!(valid, [false, true]);
+    let mut client = Client::connect(&folder.socket(), "both");
+    assert_eq!(client.write(0, 0, &[1; 512]).expect("a reply"), 0);
+    told(&folder, &["map", "message", "both", "reinstate_path", "left"]);
+    document(&folder, 0);
+    daemon.stop();
 }
 
 #[test]
@@ -251,6 +276,59 @@ fn a_block_device_that_the_kernel_turns_read_only_is_degraded() {
     assert_eq!(sentences(&state), [format!("disk sda: {path}: the kernel has it read-only now")]);
     run("blockdev", &["--setrw", &path]);
     document(&folder, 0);
+    daemon.stop();
+}
+
+/// A file system of 1 MiB, gone when it is dropped.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    fn new(folder: &Folder) -> Small {
+        let below = folder.near("small");
+        std::fs::create_dir(&below).expect("a folder");
+        let path = below.display().to_string();
+        run("mount", &["-t", "tmpfs", "-o", "size=1M", "tmpfs", &path]);
+        Small(below)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        _ = program("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+#[ignore = "needs mount"]
+fn a_full_file_system_and_an_image_that_was_deleted_are_told_in_the_log_and_degraded() {
+    const NO_SPACE: u32 = 28;
+    let folder = Folder::new();
+    let small = Small::new(&folder);
+    let image = small.0.join("image");
+    let target = format!("sda=file:{},size=8MiB", image.display());
+    let daemon = Daemon::start(&folder, &[&target, "sdb=ram:1MiB"]);
+    daemon.wait_for(|line| line.contains("was not there: a new file without data was made"));
+    assert!(sentences(&document(&folder, 0)).is_empty());
+    let mut client = Client::connect(&folder.socket(), "sda");
+    let mut write = |mib: u64| client.write(0, mib << 20, &[7; 1 << 20]).expect("an answer");
+    let failed = (0..8).filter(|mib| write(*mib) == NO_SPACE).count();
+    assert!(failed >= 7, "{failed} of 8");
+    daemon.wait_for(|line| line.contains("an I/O failed: write of"));
+    let state = document(&folder, 1);
+    let [told] = sentences(&state)[..] else { panic!("{state}") };
+    assert!(told.starts_with("disk sda: I/O failed ") && told.contains("no space left"), "{told}");
+    let disk = &state["disks"][0];
+    assert_eq!(disk["failures"][0]["status"], "no space left on device", "{state}");
+    assert_eq!(disk["failures"][0]["last"]["op"], "write", "{state}");
+    std::fs::remove_file(&image).expect("the image");
+    let state = document(&folder, 1);
+    let told = sentences(&state).into_iter().find(|one| one.contains("the file was deleted"));
+    assert!(told.is_some_and(|one| one.starts_with("disk sda: ")), "{state}");
+    // Not cut, however long a sentence is.
+    let screen = text(&status(&folder, &[]).stdout);
+    assert!(screen.contains("closed\n") && !screen.contains('…'), "{screen}");
+    let said = daemon.said();
+    assert_eq!(said.matches("an I/O failed").count(), 1, "{said}");
     daemon.stop();
 }
 

@@ -18,6 +18,7 @@ use crate::directory::Partition;
 use crate::driver::{Affinity, ChangeListener, Driver, Extent, Queues};
 use crate::error::{Error, invalid};
 use crate::event::Listener;
+use crate::failures::Failure;
 use crate::grown::Grown;
 use crate::hard::fence::Fences;
 use crate::hard::flushes::Flushes;
@@ -250,6 +251,7 @@ impl Device {
             listener: Default::default(),
             fences: Arc::new(Fences::new(QUEUES_MAX)),
             flush_error: Arc::default(),
+            failures: Default::default(),
             directory: driver.partitions().map(|_| Arc::default()),
             orphans: Mutex::default(),
             orphan_count: SharedCounter::default(),
@@ -567,10 +569,19 @@ impl Device {
         settings.barriers && settings.limits.volatile_cache
     }
 
+    /// The kinds of failures that its I/O had, in the order in which they first came. Those of the
+    /// partitions of a pool are theirs.
+    #[must_use]
+    pub fn failures(&self) -> Vec<Failure> {
+        self.own_failures().all()
+    }
+
     /// Tells `listener` that the first flush has failed, when it does, on the thread that turns its
-    /// lane, which waits for it. A second listener takes the first one's place.
-    pub fn on_flush_error(&self, listener: Arc<dyn Fn(&str) + Send + Sync>) {
-        self.own_flush_error().listen(listener);
+    /// lane, and that I/O fails, when that begins, on the thread of who had asked for it; each waits
+    /// for the listener. A second listener takes the first one's place.
+    pub fn on_failure(&self, listener: Arc<dyn Fn(&str) + Send + Sync>) {
+        self.own_flush_error().listen(Arc::clone(&listener));
+        self.own_failures().listen(listener);
     }
     /// Statistics, summed now.
     #[must_use]

@@ -7,6 +7,7 @@ use weir_ring::{BusyStamp, SharedCounter};
 
 use crate::config::Config;
 use crate::driver::Driver;
+use crate::failures::Failures;
 use crate::hard::flush_error::FlushError;
 use crate::partition::{PARTITIONS_MAX, PartitionGauges, PartitionId, partition_start};
 use crate::stats::Stats;
@@ -23,6 +24,7 @@ pub(crate) struct Partition {
     pub(crate) stamp: BusyStamp,
     pub(crate) gauges: Arc<PartitionGauges>,
     pub(crate) flush_error: Arc<FlushError>,
+    pub(crate) failures: Failures,
     /// Of submitters that are gone.
     pub(crate) retired: Mutex<Stats>,
 }

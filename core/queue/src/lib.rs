@@ -21,6 +21,7 @@ mod directory;
 pub mod driver;
 mod error;
 pub mod event;
+mod failures;
 mod group;
 mod grown;
 mod hard;
@@ -68,6 +69,7 @@ pub use driver::{
 };
 pub use error::{Error, Late, Wait};
 pub use event::{Event, Listener, Place, Silent, Sink, What};
+pub use failures::Failure;
 pub use group::{
     CAPS_AGAIN_NS, Caps, GROUPS_MAX, GroupEntry, Groups, HeldBack, Member, Used, WEIGHT_DEFAULT,
     WEIGHT_MAX, WEIGHT_MIN,

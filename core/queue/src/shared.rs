@@ -12,6 +12,7 @@ use crate::directory::{Directory, Partition};
 use crate::driver::Queues;
 use crate::error::{Error, invalid};
 use crate::event::Listener;
+use crate::failures::Failures;
 use crate::group::{Groups, SharesByWeight};
 use crate::hard::fence::Fences;
 use crate::hard::flush_error::FlushError;
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) listener: OnceLock<Arc<dyn Listener>>,
     pub(crate) fences: Arc<Fences>,
     pub(crate) flush_error: Arc<FlushError>,
+    pub(crate) failures: Failures,
     /// The partitions of a pool.
     pub(crate) directory: Option<Arc<Directory>>,
     pub(crate) orphans: Mutex<Vec<Box<dyn Orphan>>>,

@@ -294,9 +294,15 @@ impl Driver for File {
 
     fn faults(&self) -> Vec<String> {
         let target = &self.target;
-        let turned = || attributes::turned_read_only(target.block_device, target.device);
+        let turned = || attributes::turned_read_only(target);
         let fault = |what| format!("{}: {what}", target.path.display());
-        (!target.read_only).then(turned).flatten().map(fault).into_iter().collect()
+        let deleted = || {
+            let is_deleted = !target.block_device && attributes::is_deleted(&target.file);
+            let what = "the file was deleted, and what is in it is lost when the disk is closed";
+            is_deleted.then(|| String::from(what))
+        };
+        let turned = (!target.read_only).then(turned).flatten();
+        turned.into_iter().chain(deleted()).map(fault).collect()
     }
 
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {

@@ -117,6 +117,12 @@ impl Durability {
         Leave::Go(self.ticket(&ledger))
     }
 
+    /// Whether a flush on a new connection would fail for good, asked for or not.
+    pub(crate) fn is_lost(&self) -> bool {
+        let ledger = self.ledger();
+        ledger.failure.is_some() || ledger.doubt.is_some() && ledger.vouching == 0
+    }
+
     fn ticket(&self, ledger: &Ledger) -> Ticket {
         let number = self.started.fetch_add(1, Ordering::AcqRel) + 1;
         Ticket { number, doubt: ledger.doubt }
@@ -257,6 +263,7 @@ mod tests {
         assert_eq!(device.flush(&second), Leave::Fail);
         assert_eq!(device.flush(&second), Leave::Fail);
         assert_eq!(device.flush(&device.born()), Leave::Fail);
+        assert!(device.is_lost());
     }
 
     #[test]
@@ -266,7 +273,7 @@ mod tests {
         device.written(&mut life);
         let ticket = go(&device, &life);
         _ = device.flushed(ticket);
-        assert!(!device.lost(&life));
+        assert!(!device.lost(&life) && !device.is_lost());
         go(&device, &device.born());
     }
 

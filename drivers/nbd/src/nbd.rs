@@ -176,7 +176,13 @@ impl Driver for Nbd {
     fn faults(&self) -> Vec<String> {
         let site = &self.shared.site;
         let fault = |index: &u16| format!("{site}: connection {index} is lost and not back");
-        self.shared.lost().iter().map(fault).collect()
+        let doubt = self.shared.durability.is_lost().then(|| {
+            format!(
+                "{site}: writes that were answered and not flushed may be gone: flushes fail until \
+                 the disk is opened anew"
+            )
+        });
+        self.shared.lost().iter().map(fault).chain(doubt).collect()
     }
 
     fn queues(&self) -> Queues {

@@ -113,8 +113,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Tells `listener` each further notice when it comes, as that a flush has failed, that a
-    /// server was lost or is back, or that a file was closed while the kernel still worked on it.
+    /// Tells `listener` each further notice when it comes, as that a flush has failed, that I/O
+    /// fails, that a server was lost or is back, or that a file was closed while the kernel still worked on it.
     /// It is called on the thread that turns the lane concerned, which waits for it. Before a lane
     /// is open nothing comes; a second listener takes the first one's place. Disks below it that
     /// have no other name are heard as well.
@@ -124,7 +124,7 @@ impl Opened {
 
     fn hear(&self, listener: &NoticeListener) {
         self.below.iter().for_each(|below| below.hear(listener));
-        self.device.on_flush_error(Arc::clone(listener));
+        self.device.on_failure(Arc::clone(listener));
         if let Some(speaker) = &self.speaker {
             speaker.on_notice(Arc::clone(listener));
         }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Limits, Nanos, Status, WriteCache};
 use weir_queue::{
-    Config, Device, DeviceAttribute, Error, LiveRecording, MapControl, QueueUse, RESCAN, Settings,
-    Stats,
+    Config, Device, DeviceAttribute, Error, Failure, LiveRecording, MapControl, QueueUse, RESCAN,
+    Settings, Stats,
 };
 use weir_sched::{Tunable, TunableError};
 
@@ -79,6 +79,9 @@ pub trait Disk: Send + Sync {
 
     /// How the first flush ended that failed, if one did.
     fn flush_error(&self) -> Option<Status>;
+
+    /// The kinds of failures that its I/O had, and how long ago each came last, ns.
+    fn failures(&self) -> Vec<(Failure, u64)>;
 
     /// How long it has been there, ms: what its statistics since the start are averages over.
     fn uptime_ms(&self) -> u64;
@@ -391,6 +394,12 @@ impl Disk for LiveDisk {
 
     fn flush_error(&self) -> Option<Status> {
         self.device.flush_error()
+    }
+
+    fn failures(&self) -> Vec<(Failure, u64)> {
+        let now = (self.clock)();
+        let failures = self.device.failures().into_iter();
+        failures.map(|failure| (failure, now.since(failure.at))).collect()
     }
 
     fn uptime_ms(&self) -> u64 {

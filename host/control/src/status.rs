@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 use weir_bio::SECTOR;
-use weir_queue::{PathSeen, QueueMode};
+use weir_queue::{Failure, PathSeen, QueueMode};
 
 use crate::about::Listener;
 use crate::clients::Client;
@@ -37,6 +37,9 @@ impl Tree {
         for entry in self.entries() {
             let here = partitions.iter().filter(|(pool, _)| pool == entry.name());
             let here: Vec<_> = here.map(|(pool, entry)| (entry, Some(pool))).collect();
+            // The space of a pool is as wide as it can get, and its bytes are those of its disks.
+            let bytes = |entry: &Entry| entry.limits().capacity.saturating_mul(SECTOR);
+            let of_pool = here.iter().map(|(entry, _)| bytes(entry)).reduce(|sum, it| sum + it);
             // What was partitions' is among the pool's.
             errors += entry.disk.stats().errors;
             for (entry, pool) in [(&entry, None)].into_iter().chain(here) {
@@ -44,7 +47,11 @@ impl Tree {
                 let faults = faults(entry);
                 let told = faults.iter().map(|fault| format!("disk {}: {fault}", entry.name()));
                 degraded.extend(told);
-                disks.push(disk(entry, pool, clients, &faults));
+                let mut told = disk(entry, pool, clients, &faults);
+                if let (None, Some(bytes)) = (pool, of_pool) {
+                    told["bytes"] = json!(bytes);
+                }
+                disks.push(told);
             }
         }
         let count = clients().count();
@@ -107,6 +114,7 @@ fn disk(entry: &Entry, pool: Option<&String>, clients: u64, faults: &[String]) -
         "flush_error": disk.flush_error().map(|status| status.to_string()),
         "flushes": stats.flushes,
         "errors": stats.errors,
+        "failures": disk.failures().iter().map(failure).collect::<Vec<_>>(),
         "in_flight": stats.in_flight,
         "clients": clients,
         "paths": paths.iter().map(path).collect::<Vec<_>>(),
@@ -136,6 +144,14 @@ fn faults(entry: &Entry) -> Vec<String> {
         let what = "what was written before it may not be durable";
         faults.push(format!("a flush failed ({status}): {what}"));
     }
+    let failures = disk.failures().into_iter();
+    let lately = failures.filter(|(one, age_ns)| one.is_of_medium() && *age_ns < LATELY_NS);
+    faults.extend(lately.map(|(failure, age_ns)| {
+        let Failure { status, count, .. } = failure;
+        let (ago, what) = (age_ns / 1_000_000_000, failure.what());
+        let times = if count == 1 { "once" } else { &format!("{count} times") };
+        format!("I/O failed {times}, the last {what} {ago} s ago: {status}")
+    }));
     faults.extend(disk.faults());
     // As Linux names the states of a SCSI disk.
     if let Some(state) = disk.attribute("state").filter(|state| state != "running") {
@@ -149,6 +165,19 @@ fn faults(entry: &Entry) -> Vec<String> {
         faults.push(format!("{lost} requests were timed out, and its driver still has them"));
     }
     faults
+}
+
+/// I/O that failed is a fault for so long: a monitor that asks every few minutes sees it.
+const LATELY_NS: u64 = 300 * 1_000_000_000;
+
+fn failure((failure, age_ns): &(Failure, u64)) -> Value {
+    let Failure { status, count, sector, sectors, .. } = failure;
+    let op = failure.what();
+    json!({
+        "status": status.to_string(),
+        "count": count,
+        "last": { "op": op, "sector": sector, "sectors": sectors, "ago_ns": age_ns },
+    })
 }
 
 /// The fault of a disk that lets no I/O in now. A change of a setting makes it for a moment.

@@ -172,6 +172,10 @@ impl Disk for TrialDisk {
         self.disk.flush_error()
     }
 
+    fn failures(&self) -> Vec<(weir_queue::Failure, u64)> {
+        self.disk.failures()
+    }
+
     fn uptime_ms(&self) -> u64 {
         self.disk.uptime_ms()
     }

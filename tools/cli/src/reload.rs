@@ -23,6 +23,7 @@ use weir_front::{Front, Plan, Reloaded, Restated};
 use crate::Failure;
 use crate::data_folder::DEFAULT_DIR;
 use crate::reload::disk::{Spoken, Turn};
+pub(crate) use crate::reload::same::to_be_made;
 use crate::reload::same::{BLOCK_DEVICES, Index, Places};
 use crate::served::Served;
 use crate::weights;

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::directory::Partition;
 use crate::driver::Driver;
 use crate::error::{Error, invalid};
+use crate::failures::Failures;
 use crate::hard::flush_error::FlushError;
 use crate::partition::{PARTITION_SECTORS_MAX, PARTITIONS_MAX, PartitionGauges};
 use crate::settings::Settings;
@@ -85,6 +86,7 @@ impl Device {
             stamp: BusyStamp::default(),
             gauges: Arc::clone(&gauges),
             flush_error: Arc::default(),
+            failures: Failures::default(),
             retired: Mutex::default(),
         });
         let Some(partition) = partition else {
@@ -212,6 +214,11 @@ impl Device {
     pub(super) fn own_flush_error(&self) -> &FlushError {
         let whole = &self.shared.flush_error;
         self.partition.as_ref().map_or(whole, |partition| &partition.flush_error)
+    }
+
+    /// The failures of this handle.
+    pub(super) fn own_failures(&self) -> &Failures {
+        self.partition.as_ref().map_or(&self.shared.failures, |partition| &partition.failures)
     }
 
     /// A pool has no sector of its own: only its last flush comes in by the whole of it.

@@ -14,6 +14,7 @@ use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
 use crate::directory::Partition;
 use crate::event::{Silent, Sink, What, submitter_tells};
+use crate::failures::Failures;
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{Leaving, Orphan, Path, Shared};
 use crate::snapshot::Snapshot;
@@ -554,6 +555,7 @@ impl Core {
                     self.payer.give_back_refused(request, &self.snapshot.limits);
                     return;
                 }
+                Failures::note_end(&self.shared, self.partition.as_deref(), request);
             }
             let sectors = if ok { request.rq.sectors } else { 0 };
             streak.count(request.rq.op, request.absorbed, sectors);
@@ -573,6 +575,8 @@ impl Core {
             self.stats.errors.add(u64::from(failed));
             if failed && request.refused {
                 self.payer.give_back_refused(request, &self.snapshot.limits);
+            } else if failed {
+                Failures::note_end(&self.shared, self.partition.as_deref(), request);
             }
         });
         count

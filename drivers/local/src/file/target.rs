@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use weir_bio::{Buf, PAGE, SECTOR, Size, Status};
 use weir_queue::DriverError;
 
-use super::attributes::numbers;
+use super::attributes::{mount_of, numbers};
 use super::errors::{error, is};
 use super::flushes::Flushes;
 use super::zeroing::Zeroing;
@@ -45,6 +45,8 @@ pub(super) struct Target {
     /// The device that it is or lies on, as the kernel numbers it; found when it was opened, since
     /// asking a network file system may wait for its server.
     pub(super) device: (u32, u32),
+    /// The mount that it was opened by, as the kernel numbers them.
+    pub(super) mount: Option<u64>,
     /// The calls are answered by a process: a FUSE file system.
     pub(super) fuse: bool,
     /// I/O goes past the page cache.
@@ -91,6 +93,7 @@ impl Target {
                 .is_ok_and(|found| i128::from(found.f_type) == FUSE_SUPER_MAGIC);
         let mut target = Target {
             bytes: AtomicU64::new(size(&file, path, options)?),
+            mount: mount_of(&file),
             file,
             path: path.to_owned(),
             read_only: options.read_only,

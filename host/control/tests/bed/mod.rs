@@ -326,6 +326,10 @@ impl Disk for Model {
         Some(Ok(()))
     }
 
+    fn failures(&self) -> Vec<(weir_queue::Failure, u64)> {
+        Vec::new()
+    }
+
     fn flush_error(&self) -> Option<Status> {
         None
     }

@@ -14,7 +14,7 @@ use weir_control::Tree;
 use weir_control::config::{self, Config};
 use weir_front::Export;
 
-use super::same::{BLOCK_DEVICES, Index, Places};
+use super::same::{BLOCK_DEVICES, Index, Places, to_be_made};
 use super::{Applied, CHANGED, FAILED, Reload};
 use crate::served::listen;
 
@@ -110,10 +110,14 @@ impl Reload {
     ) -> Result<String, String> {
         let name = &disk.name;
         neighbours.check(disk, target)?;
+        let made = to_be_made(name, target);
         let opened = weir::open_in_pool(pool, name, target).map_err(|error| {
             let what = error.to_string();
             String::from(what.strip_prefix(&format!("{name}: ")).unwrap_or(&what))
         })?;
+        if let Some(what) = made {
+            tracing::warn!("{what}");
+        }
         listen(name, &opened);
         let device = opened.device;
         device.attach_groups(&self.parts.groups);

@@ -24,6 +24,18 @@ pub(super) struct Places {
     holders: Vec<Identity>,
 }
 
+/// What is to be said of a disk whose file is not there and is made as it is opened: an image that
+/// was lost is one without data from then on.
+pub(crate) fn to_be_made(name: &str, target: &Target) -> Option<String> {
+    match target.backing.identity() {
+        Identity::Missing(path) => {
+            let path = path.display();
+            Some(format!("disk {name}: {path} was not there: a new file without data was made"))
+        }
+        _ => None,
+    }
+}
+
 impl Places {
     /// Those of a target: its own, or those of the targets that stand in it.
     pub(super) fn of(target: &Target, devices: &Path) -> Places {

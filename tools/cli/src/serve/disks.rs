@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use weir::{Device, Host, Opened, Target};
+use weir::{Device, Host, Identity, Opened, Target};
 use weir_control::config::{Config, Pool};
 
 use crate::served::listen;
@@ -32,6 +32,8 @@ pub(crate) struct Disks {
 /// Opens them: all that can be had, in the configuration's order.
 pub(crate) fn open(config: &Config, host: &Host) -> Result<Disks, Failure> {
     let mut targets = reload::targets(config)?;
+    let to_be_made: Vec<String> =
+        targets.iter().filter_map(|(name, target)| reload::to_be_made(name, target)).collect();
     let mut order = order::of_opening(config, &targets)?;
     order.retain(|place| config.disk[*place].pool.is_none());
     let mut paths = open_paths(config, &targets, host.reactors());
@@ -79,6 +81,14 @@ pub(crate) fn open(config: &Config, host: &Host) -> Result<Disks, Failure> {
         pools.push(queue);
         opened.extend(disks);
     }
+    for disk in opened.values() {
+        let (name, empty) = (&disk.device.config().name, disk.device.limits().capacity == 0);
+        let identity = targets.get(name).map(|target| target.backing.identity());
+        if let (true, Some(Identity::File(..) | Identity::Block(_))) = (empty, identity) {
+            tracing::warn!("disk {name} has no bytes: what is below it is empty");
+        }
+    }
+    to_be_made.iter().for_each(|what| tracing::warn!("{what}"));
     Ok(Disks { disks: opened.into_values().collect(), pools })
 }
 
@@ -97,8 +107,13 @@ fn open_one_pool(
     let opened = weir::open_pool(&pool.name, &targets[&pool.name], &named, host.reactors());
     let opened = opened.map_err(|error| {
         let what = error.to_string();
-        // The place names the pool.
-        fault(String::from(what.strip_prefix(&format!("{}: ", pool.name)).unwrap_or(&what)))
+        // The place names the disk, or the pool.
+        let of_disk = named.iter().find_map(|(disk, _)| {
+            Some(config.fault_of_disk(disk, what.strip_prefix(&format!("{disk}: "))?))
+        });
+        of_disk.map(|error| error.to_string()).unwrap_or_else(|| {
+            fault(String::from(what.strip_prefix(&format!("{}: ", pool.name)).unwrap_or(&what)))
+        })
     })?;
     let queue = adopt(host, &pool.name, opened.pool)?;
     let parts: Vec<(usize, Opened)> =

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use weir::units::show_size;
+use weir_report::terminal::wrapped;
 
 /// Columns of a line.
 const COLUMNS: usize = 80;
@@ -33,7 +34,11 @@ pub(super) fn of(state: &Value) -> String {
     lines.push(format!("errors  {} I/Os ended with one since the start", state["errors"]));
     let degraded = items(&state["degraded"]);
     if !degraded.is_empty() {
-        section(&mut lines, "degraded", degraded, DEGRADED, |one| vec![format!("  {}", text(one))]);
+        // Whole: what is wrong is what this is for.
+        section(&mut lines, "degraded", degraded, DEGRADED, |one| {
+            let sentence = wrapped(&text(one), COLUMNS - 2);
+            sentence.lines().map(|line| format!("  {line}")).collect()
+        });
     }
     lines.into_iter().map(|line| fit(&line) + "\n").collect()
 }
