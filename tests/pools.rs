@@ -205,6 +205,10 @@ fn a_bad_pool_is_refused_with_its_place_its_value_and_the_bound() {
              is the",
         ),
         (
+            format!("{pool}{}", with("target = \"file:missing.img\"")),
+            "weir.toml: line 6: disk \"a\": file: missing.img: cannot be opened",
+        ),
+        (
             format!("{pool}{}{}", with("target = \"linear:b\""), disk("b", ram)),
             "disk \"a\": a disk on other disks cannot be in a pool",
         ),
@@ -428,6 +432,12 @@ fn images_of_a_saturated_pool_share_it_by_the_weights_of_their_clients() {
     };
     let from = wait_for([500, 4500]);
     let to = wait_for([from[0], from[1] + 36_000]);
+    let shares = ["light", "heavy"].map(|group| served.read(&format!("cgroup/{group}/weir.share")));
+    let stats = ["light", "heavy"].map(|group| served.read(&format!("cgroup/{group}/io.stat")));
+    // What its disks did is the pool's, whose line is the only one.
+    assert!(shares[1].starts_with("259:0 configured=90.00 reported="), "{shares:?}");
+    assert!(!shares.iter().any(|share| share.contains("reported=0.00")), "{shares:?}");
+    assert!(!stats.iter().any(|stat| stat.contains("rbytes=0 ")), "{stats:?}");
     let [light, heavy] = [to[0] - from[0], to[1] - from[1]];
     let ratio = heavy as f64 / light as f64;
     println!("weights 100 and 900: {light} and {heavy}, 1 : {ratio:.3}");

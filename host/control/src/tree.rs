@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use weir_queue::{Groups, LiveRecording};
+use weir_sched::nearest;
 
 use crate::about::About;
 use crate::clients::Clients;
@@ -349,14 +350,32 @@ impl Tree {
                 let what = format!("{path}: there is a file before {name:?}, no directory");
                 return Err(Failure::new(Errno::NotDirectory, what));
             };
-            let mut children = folder.children(self).into_iter();
-            let Some((_, child)) = children.find(|(known, _)| known == name) else {
-                let what = format!("{path}: there is no {name:?}");
+            let mut children = folder.children(self);
+            let Some(at) = children.iter().position(|(known, _)| known == name) else {
+                let names = children.iter().map(|(known, _)| known.as_str());
+                let hint = self.hint(&folder, name, names);
+                let what = format!("{path}: there is no {name:?}{hint}");
                 return Err(Failure::new(Errno::NotFound, what));
             };
-            here = child;
+            here = children.swap_remove(at).1;
         }
         Ok(here)
+    }
+
+    /// Where what is not in a folder may be instead.
+    fn hint<'a>(
+        &self,
+        folder: &Folder,
+        name: &str,
+        known: impl Iterator<Item = &'a str>,
+    ) -> String {
+        let partitions =
+            if matches!(folder, Folder::Block) { self.partitions() } else { Vec::new() };
+        if let Some((pool, _)) = partitions.iter().find(|(_, entry)| entry.name() == name) {
+            return format!(": it is in pool {pool}, as block/{pool}/{name}, and so is its queue");
+        }
+        let meant = nearest(name, known);
+        meant.map(|meant| format!(" (is {meant:?} meant?)")).unwrap_or_default()
     }
 
     /// Partitions, each with the name of its pool.

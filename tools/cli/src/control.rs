@@ -104,7 +104,11 @@ fn is_absent(error: &ClientError) -> bool {
 /// A place and why it has no daemon.
 fn reason(place: &Path, error: &ClientError) -> String {
     match error {
-        ClientError::Lost { path, source } => format!("{}: {source}", path.display()),
+        ClientError::Lost { path, source } => {
+            let denied = source.kind() == ErrorKind::PermissionDenied;
+            let hint = if denied { " (the daemon is another user's)" } else { "" };
+            format!("{}: {source}{hint}", path.display())
+        }
         ClientError::Refused(_) => format!("{}: {error}", place.display()),
     }
 }

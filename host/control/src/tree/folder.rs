@@ -186,10 +186,11 @@ fn root(tree: &Tree) -> Children {
 /// Every group as it is now.
 fn groups_of(tree: &Tree) -> Vec<Group> {
     let Some(groups) = tree.groups.get() else { return Vec::new() };
-    let disks = tree.entries();
+    let (disks, partitions) = (tree.entries(), Arc::new(tree.partitions()));
     let group = |entry| {
         let (groups, history) = (Arc::clone(groups), Arc::clone(&tree.history));
-        Group { groups, entry, disks: disks.clone(), history }
+        let (disks, partitions) = (disks.clone(), Arc::clone(&partitions));
+        Group { groups, entry, disks, partitions, history }
     };
     groups.all().into_iter().map(group).collect()
 }

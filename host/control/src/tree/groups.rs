@@ -23,6 +23,8 @@ pub struct Group {
     pub(crate) groups: Arc<Groups>,
     pub(crate) entry: GroupEntry,
     pub(crate) disks: Vec<Arc<Entry>>,
+    /// Partitions, each with the name of its pool.
+    pub(crate) partitions: Arc<Vec<(String, Arc<Entry>)>>,
     /// What was read of shares lately.
     pub(crate) history: Arc<History>,
 }
@@ -72,17 +74,25 @@ impl Group {
         self.entry.parent.is_none()
     }
 
-    /// The use of a disk by a group and all groups below it.
-    fn used(&self, entry: &GroupEntry, disk: &Entry, all: &[GroupEntry]) -> Used {
+    /// The use of disks of these names by a group and all groups below it.
+    fn used(&self, entry: &GroupEntry, disks: &[String], all: &[GroupEntry]) -> Used {
         let mut used = Used::default();
         let below = |path: &str| {
             path.strip_prefix(entry.path.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         for group in all.iter().filter(|group| below(&group.path)) {
-            used += self.groups.used_on(group.id, disk.name());
+            disks.iter().for_each(|disk| used += self.groups.used_on(group.id, disk));
         }
         used
+    }
+
+    /// The names under which the I/O of a disk is counted: its own, and those of its partitions,
+    /// whose I/O is the disk's as well.
+    fn names(&self, disk: &Entry) -> Vec<String> {
+        let here = self.partitions.iter().filter(|(pool, _)| pool == disk.name());
+        let names = here.map(|(_, partition)| String::from(partition.name()));
+        std::iter::once(String::from(disk.name())).chain(names).collect()
     }
 }
 
@@ -96,7 +106,9 @@ fn store_weight(here: &Group, text: &str) -> Result<(), Failure> {
     let text = text.trim();
     let number = text.strip_prefix("default").map_or(text, str::trim_start);
     let Some(weight) = any_base(number) else {
-        return Failure::invalid(format!("{} is no number", shown("io.bfq.weight", text)));
+        let what = shown("io.bfq.weight", text);
+        let bounds = format!("{WEIGHT_MIN} to {WEIGHT_MAX}");
+        return Failure::invalid(format!("{what} is no whole number from {bounds}"));
     };
     match u16::try_from(weight) {
         Ok(weight) if (WEIGHT_MIN..=WEIGHT_MAX).contains(&weight) => {
@@ -203,7 +215,7 @@ fn stat(here: &Group) -> String {
         // The root has all I/O of a disk, of every submitter.
         let Used { ios, bytes } = match here.is_root() {
             true => total(disk),
-            false => here.used(&here.entry, disk, &all),
+            false => here.used(&here.entry, &here.names(disk), &all),
         };
         format!("rbytes={} wbytes={} rios={} wios={}", bytes[0], bytes[1], ios[0], ios[1])
     })
@@ -226,7 +238,8 @@ fn share(here: &Group) -> String {
     let weights = siblings.iter().map(|group| u64::from(group.weight)).sum();
     let configured = percent(here.entry.weight.into(), weights);
     lines(here, |disk| {
-        let moved = |group: &GroupEntry| here.used(group, disk, &all).bytes.iter().sum::<u64>();
+        let names = here.names(disk);
+        let moved = |group: &GroupEntry| here.used(group, &names, &all).bytes.iter().sum::<u64>();
         let own = moved(&here.entry);
         let moved = Moved { own, of_all: siblings.iter().map(|group| moved(group)).sum() };
         let key = (here.entry.path.clone(), String::from(disk.name()));

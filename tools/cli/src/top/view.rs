@@ -246,21 +246,35 @@ impl View {
     fn map_lines(&self, disk: &DiskLine) -> Vec<Line<'_>> {
         let title = format!("{}: submitters and clients by hard queue", printable(&disk.name));
         let mut lines = vec![Line::from(""), Line::styled(title, bold())];
-        let feeding = |queue: &str| {
+        // Clients of a pool are those of its disks, and its queues are theirs.
+        let of_pool = |client: &str| {
+            let pool = |line: &&DiskLine| line.name == client && line.pool.is_some();
+            self.scene
+                .disks
+                .iter()
+                .find(pool)
+                .is_some_and(|line| line.pool == Some(disk.name.clone()))
+        };
+        let feeding = |queue: Option<&str>| {
             let clients = self.scene.clients.iter();
             let here = clients.filter(|client| {
-                client.disk == disk.name && [queue, "all"].contains(&client.hard_queue.as_str())
+                let feeds =
+                    queue.is_none_or(|queue| [queue, "all"].contains(&client.hard_queue.as_str()));
+                feeds && (client.disk == disk.name || of_pool(&client.disk))
             });
             let names = here.map(|client| printable(&client.name)).collect::<Vec<_>>().join(" ");
             if names.is_empty() { String::from("no client") } else { names }
         };
-        if disk.queues.is_empty() {
-            lines.push(Line::from(format!("  one queue for all <- {}", feeding("all"))));
+        if let Some(pool) = &disk.pool {
+            let text = format!("  the queues of {pool} <- {}", feeding(None));
+            lines.push(Line::from(printable(&text)));
+        } else if disk.queues.is_empty() {
+            lines.push(Line::from(format!("  one queue for all <- {}", feeding(None))));
         }
         for Queue { index, slots, tags, rate, .. } in &disk.queues {
             let many = |text: &str| if text == "1" { "" } else { "s" };
             let slot = if slots.contains([',', '-']) { "slots" } else { "slot" };
-            let clients = feeding(index);
+            let clients = feeding(Some(index));
             let text = format!(
                 "  {index} ({tags} tag{}, {rate:.0}/s) <- {slot} {slots} <- {clients}",
                 many(tags)
