@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, Weak};
 
-use weir_bio::{Limits, Size, Status};
+use weir_bio::{Limits, Size};
 use weir_ring::{BusyStamp, Combiner, Gate, Member, SharedCounter, Wake};
 use weir_sched::{Scheduler, Setup};
 
@@ -18,7 +18,6 @@ use crate::directory::Partition;
 use crate::driver::{Affinity, ChangeListener, Driver, Extent, Queues};
 use crate::error::{Error, invalid};
 use crate::event::Listener;
-use crate::failures::Failure;
 use crate::grown::Grown;
 use crate::hard::fence::Fences;
 use crate::hard::flushes::Flushes;
@@ -40,6 +39,7 @@ use crate::target_port::TargetPort;
 use crate::wbt::Wbt;
 
 mod control;
+mod failing;
 pub(crate) mod freeze;
 pub(crate) mod offline;
 mod pool;
@@ -190,8 +190,7 @@ impl Device {
     }
 
     fn build(config: Config, driver: Arc<dyn Driver>, attached: Attached) -> Result<Device, Error> {
-        let mut queues = driver.queues();
-        let set = driver.tag_set();
+        let (mut queues, set) = (driver.queues(), driver.tag_set());
         let depth = match &set {
             None => config.depth.unwrap_or(queues.depth),
             Some(set) => depth_of_set(&config, &mut queues, set)?,
@@ -555,12 +554,6 @@ impl Device {
         self.driver().ok()?.target_port()
     }
 
-    /// How the first flush ended that failed, if one did.
-    #[must_use]
-    pub fn flush_error(&self) -> Option<Status> {
-        self.own_flush_error().first()
-    }
-
     /// Whether a flush reaches its driver: not of a device without a volatile cache, or whose
     /// barriers are off.
     #[must_use]
@@ -569,20 +562,6 @@ impl Device {
         settings.barriers && settings.limits.volatile_cache
     }
 
-    /// The kinds of failures that its I/O had, in the order in which they first came. Those of the
-    /// partitions of a pool are theirs.
-    #[must_use]
-    pub fn failures(&self) -> Vec<Failure> {
-        self.own_failures().all()
-    }
-
-    /// Tells `listener` that the first flush has failed, when it does, on the thread that turns its
-    /// lane, and that I/O fails, when that begins, on the thread of who had asked for it; each waits
-    /// for the listener. A second listener takes the first one's place.
-    pub fn on_failure(&self, listener: Arc<dyn Fn(&str) + Send + Sync>) {
-        self.own_flush_error().listen(Arc::clone(&listener));
-        self.own_failures().listen(listener);
-    }
     /// Statistics, summed now.
     #[must_use]
     pub fn stats(&self) -> Stats {

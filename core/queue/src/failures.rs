@@ -1,16 +1,13 @@
 //! I/O that a device failed: how, how often, and when last, kept by status and told.
 //!
-//! Whoever asked hears of each; this is for the operator, who else sees a number only.
+//! The submitter hears of each; this is for the operator, who else sees a number only.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Nanos, Op, SECTOR, Status};
 
-use crate::directory::Partition;
 use crate::notices::Notices;
-use crate::request::Request;
-use crate::shared::Shared;
 
 /// After so long without a failure of a kind the next one is told again.
 const QUIET_NS: u64 = 60 * 1_000_000_000;
@@ -75,23 +72,9 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// A request of a submitter to a device, or to a partition of it, has failed.
-    #[cold]
-    pub(crate) fn note_end(shared: &Shared, partition: Option<&Partition>, request: &Request) {
-        let failures = partition.map_or(&shared.failures, |partition| &partition.failures);
-        let start = partition.map_or(0, Partition::start);
-        let Request { status, done_at: at, rq, .. } = request;
-        let sector = rq.sector.saturating_sub(start);
-        let (op, sectors) = (rq.op, rq.sectors);
-        // A flush that failed is told apart, and a command is between its sender and the target.
-        if !matches!(op, Op::Flush | Op::Prefetch | Op::DrvIn | Op::DrvOut) {
-            failures.note(Failure { status: *status, count: 0, at: *at, op, sector, sectors });
-        }
-    }
-
     /// Another one, whose count does not matter. What says nothing of the device is left out: it
     /// cannot do this, would have had to wait, is closed, or was asked for nonsense.
-    fn note(&self, failure: Failure) {
+    pub(crate) fn note(&self, failure: Failure) {
         use Status::{Again, DevResource, Inval, NotSupp, Offline, Ok, ReadOnly, Resource};
         if let Ok | NotSupp | Again | Offline | Inval | ReadOnly | Resource | DevResource =
             failure.status

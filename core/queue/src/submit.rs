@@ -3,5 +3,6 @@
 //! here beyond the ring that leads to them.
 
 mod admit;
+mod failing;
 pub(crate) mod payer;
 pub(crate) mod submitter;

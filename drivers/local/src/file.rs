@@ -294,7 +294,8 @@ impl Driver for File {
 
     fn faults(&self) -> Vec<String> {
         let target = &self.target;
-        let turned = || attributes::turned_read_only(target);
+        let turned =
+            || attributes::turned_read_only(target.block_device, target.device, target.mount);
         let fault = |what| format!("{}: {what}", target.path.display());
         let deleted = || {
             let is_deleted = !target.block_device && attributes::is_deleted(&target.file);

@@ -114,10 +114,11 @@ pub struct Opened {
 
 impl Opened {
     /// Tells `listener` each further notice when it comes, as that a flush has failed, that I/O
-    /// fails, that a server was lost or is back, or that a file was closed while the kernel still worked on it.
-    /// It is called on the thread that turns the lane concerned, which waits for it. Before a lane
-    /// is open nothing comes; a second listener takes the first one's place. Disks below it that
-    /// have no other name are heard as well.
+    /// fails, that a server was lost or is back, or that a file was closed while the kernel still
+    /// worked on it. It is called on the thread that turns the lane concerned, or that had
+    /// submitted the I/O, which waits for it. Before a lane is open nothing comes; a second
+    /// listener takes the first one's place. Disks below it that have no other name are heard as
+    /// well.
     pub fn on_notice(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         self.hear(&(Arc::new(listener) as NoticeListener));
     }

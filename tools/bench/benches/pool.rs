@@ -1,5 +1,5 @@
-//! What a pool costs an I/O: CPU time per 4 KiB read of a disk that is a partition of a pool, beside
-//! that of a disk of its own, on null devices. All are turned by one thread, and take turns.
+//! What a pool costs an I/O: CPU time per 4 KiB read of a disk that is a partition of a pool,
+//! beside that of a disk of its own, on null devices. One thread turns all of them, in turns.
 //!
 //! cargo bench -p weir-bench --bench pool [-- --rounds 200 --ios 20000]
 

@@ -105,8 +105,8 @@ impl Device {
         *self.control.lane_homes.lock().expect("the lock of the lanes' homes") = Some(homes);
     }
 
-    /// The clock that every `now` of this device is read from. The single-queue path asks it once its
-    /// lock was waited for, so that the wait is none of the driver's. Without one it asks nothing.
+    /// The clock that every `now` of this device is read from. The single-queue path asks it once
+    /// its lock was waited for, so that the wait is none of the driver's; without one it does not.
     pub fn attach_clock(&self, clock: fn() -> Nanos) {
         if let Path::Sq(sq) = &self.shared.path {
             sq.attach_clock(clock);

@@ -71,8 +71,8 @@ fn sq(device: &Device) -> &Sq {
     sq
 }
 
-/// When the driver is given a read that was submitted at 1,000 ns, while another thread has the lock
-/// until the clock says 7,000, or no thread has it.
+/// When the driver is given a read that was submitted at 1,000 ns, while another thread has the
+/// lock until the clock says 7,000, or no thread has it.
 fn issued_at(clock: Option<fn() -> Nanos>, contended: bool) -> Nanos {
     let taken = Taken::default();
     let config =

@@ -8,13 +8,13 @@ use weir_bio::{Bio, Data, Flags, Nanos, RqId, Status, SubmitterId};
 use weir_ring::{Claim, Incoming, Member, Producer};
 
 use super::admit::{admit, is_plain};
+use super::failing;
 use super::payer::Payer;
 use crate::bell::{LaneBell, Port};
 use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
 use crate::directory::Partition;
 use crate::event::{Silent, Sink, What, submitter_tells};
-use crate::failures::Failures;
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{Leaving, Orphan, Path, Shared};
 use crate::snapshot::Snapshot;
@@ -555,7 +555,7 @@ impl Core {
                     self.payer.give_back_refused(request, &self.snapshot.limits);
                     return;
                 }
-                Failures::note_end(&self.shared, self.partition.as_deref(), request);
+                failing::note(&self.shared, self.partition.as_deref(), request);
             }
             let sectors = if ok { request.rq.sectors } else { 0 };
             streak.count(request.rq.op, request.absorbed, sectors);
@@ -576,7 +576,7 @@ impl Core {
             if failed && request.refused {
                 self.payer.give_back_refused(request, &self.snapshot.limits);
             } else if failed {
-                Failures::note_end(&self.shared, self.partition.as_deref(), request);
+                failing::note(&self.shared, self.partition.as_deref(), request);
             }
         });
         count

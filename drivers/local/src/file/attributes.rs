@@ -7,8 +7,6 @@ use std::str::FromStr;
 
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
-use super::target::Target;
-
 /// A number from the queue directory of the device that a file is or lies on, if sysfs shows one.
 pub(super) fn queue_attribute<T: FromStr>(file: &fs::File, name: &str) -> Option<T> {
     let (major, minor) = device_numbers(file)?;
@@ -34,14 +32,17 @@ pub(super) fn numbers(device: u64) -> (u32, u32) {
 
 /// Why nothing can be written to a file or block device that was opened for writing, if the kernel
 /// says so now. No call reaches the device or a server.
-pub(super) fn turned_read_only(target: &Target) -> Option<String> {
-    let (major, minor) = target.device;
-    if target.block_device {
+pub(super) fn turned_read_only(
+    block_device: bool,
+    (major, minor): (u32, u32),
+    mount: Option<u64>,
+) -> Option<String> {
+    if block_device {
         let read = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro")).ok()?;
         return (read.trim() == "1").then(|| "the kernel has it read-only now".to_owned());
     }
     let mounts = fs::read_to_string(MOUNTS).ok()?;
-    is_read_only(&mounts, target.mount, (major, minor))
+    is_read_only(&mounts, mount, (major, minor))
         .then(|| "its file system is read-only now, as one is after a failure".to_owned())
 }
 

@@ -74,8 +74,8 @@ fn control(serve: &Serve) -> PathBuf {
     serve.control.named().unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL))
 }
 
-/// Why it does not start, and that a daemon is there already if one is: what that one has, the disks
-/// and the addresses, no other can have.
+/// Why it does not start, and that a daemon is there already if one is: what that one has, the
+/// disks and the addresses, no other can have.
 pub(super) fn beside(serve: &Serve, failure: Failure) -> Failure {
     let control = control(serve);
     if serve.replace || serve.stdio || UnixStream::connect(&control).is_err() {
