@@ -14,7 +14,7 @@ const PAGES: [(&str, &[&str]); 3] = [
         "docs/tunables.md",
         &["run", "--quiet", "--package", "weir-cli", "--", "schedulers", "--markdown"],
     ),
-    ("docs/targets.md", &["run", "--quiet", "--package", "weir", "--example", "targets"]),
+    ("docs/targets.md", &["run", "--quiet", "--package", "weir-block", "--example", "targets"]),
     ("docs/fronts.md", &["run", "--quiet", "--package", "weir-cli", "--example", "fronts"]),
 ];
 

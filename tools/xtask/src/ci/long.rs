@@ -101,6 +101,11 @@ const SAME_SECONDS: &str = "30";
 const FUZZ_SECONDS: &str = "600";
 const FUZZ_SECONDS_FIRST: &str = "3600";
 
+/// Every crate that a program of another project may use, packed and built from what was packed.
+const PACKAGES: &str = "package --quiet --workspace --exclude weir-bench --exclude weir-cli \
+    --exclude weir-fuzz --exclude weir-load --exclude weir-report --exclude weir-sim \
+    --exclude weir-xtask";
+
 /// Flags by which libFuzzer learns the code an input reaches and the values it compares; stable
 /// Rust knows them all.
 const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
@@ -113,7 +118,7 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     let lives = Step::tests("laws, schedulers", "test --package weir-sched --test laws");
     let shares = "test --package weir-sched --test shares -- --nocapture --test-threads 1";
     let multipath = Step::tests("laws, multipath", "test --workspace --test multipath_laws");
-    let scsi = Step::tests("laws, scsi", "test --package weir --test scsi_sim_laws");
+    let scsi = Step::tests("laws, scsi", "test --package weir-block --test scsi_sim_laws");
     let stress = Step::tests("stress", "test --workspace --test stress");
     let mut steps = vec![
         laws.with("LAW_SEEDS", LAW_SEEDS.to_owned()),
@@ -142,6 +147,7 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
         let line = format!("run --package weir-xtask -- mutants --of {words}");
         Step::cargo(&format!("mutants of {name}"), &line)
     }));
+    steps.push(Step::cargo("packages", PACKAGES));
     steps.push(lives_step());
     steps.push(same_step());
     steps.push(Step::cargo("planted bugs", "run --package weir-xtask -- planted"));
@@ -360,7 +366,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (75, 75));
+        assert_eq!((names.len(), count), (76, 76));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }

@@ -87,7 +87,7 @@ const FRONT: &[&str] = &["weir-front"];
 const LIVE: &[&str] = &["weir-live"];
 const CONTROL: &[&str] = &["weir-control"];
 const TRACE: &[&str] = &["weir-trace"];
-const LIBRARY: &[&str] = &["weir"];
+const LIBRARY: &[&str] = &["weir-block"];
 const SIM: &[&str] = &["weir-sim"];
 const SIM_TARGET: &[&str] = &["weir-sim-target"];
 const SIM_DISK: &[&str] = &["weir-sim-disk"];
@@ -127,8 +127,8 @@ pub const ROOMS: &[Room] = &[
     Room::new("front/nbd", "weir-front-nbd", &[QUEUE, FRONT, LIVE, CONTROL, ACCESS, PROTO_NBD]),
     // Any other front. One with a protocol of its own has a row beside this.
     Room::new(ANY_FRONT, "weir-*", &[QUEUE, FRONT, LIVE, CONTROL, ACCESS]),
-    // The library that users name is called what they look for.
-    Room::new("front/inproc", "weir", &[CORE, PROTOS, DRIVERS, HOST, FRONTS, SIM_TARGET]),
+    // The library that users name: `weir` in code; another project's package has that name.
+    Room::new("front/inproc", "weir-block", &[CORE, PROTOS, DRIVERS, HOST, FRONTS, SIM_TARGET]),
     Room::new("host/live", "weir-live", &[CORE, CONTROL, TRACE]),
     // One system call, that the C library has no function for.
     Room::new("host/access", "weir-access", &[]).with_unsafe(),
@@ -324,7 +324,7 @@ mod tests {
             ("drivers/iscsi", "weir-driver-iscsi"),
             ("drivers/nbd", "weir-driver-nbd"),
             ("front/nbd", "weir-front-nbd"),
-            ("front/inproc", "weir"),
+            ("front/inproc", "weir-block"),
             ("sim/target", "weir-sim-target"),
             ("sim/disk", "weir-sim-disk"),
         ];
@@ -373,7 +373,7 @@ mod tests {
             let workspace = Workspace { root: "/w".into(), packages: vec![driver, user] };
             check(&workspace, &[]).len()
         };
-        assert_eq!(uses("weir", "front/inproc", "weir-tape"), 0);
+        assert_eq!(uses("weir-block", "front/inproc", "weir-tape"), 0);
         assert_eq!(uses("weir-reel", "drivers/reel", "weir-queue"), 0);
         assert_eq!(uses("weir-reel", "drivers/reel", "weir-tape"), 1, "each other");
         assert_eq!(uses("weir-reel", "drivers/reel", "weir-live"), 1, "from above");
