@@ -148,8 +148,8 @@ impl Lane {
     /// Waits until the driver may have an answer.
     fn wait(&mut self) {
         match self.rig.queue().wake_at() {
-            Some(at) => self.now = self.now.max(at),
-            None => std::thread::park_timeout(Duration::from_millis(1)),
+            Some(at) if at > self.now => self.now = at,
+            _ => std::thread::park_timeout(Duration::from_millis(1)),
         }
     }
 }
@@ -259,7 +259,8 @@ fn random_data(prng: &mut Prng, len: usize, block: usize) -> Data {
     let mut filled = |len| Buf::filled(len, |bytes| prng.fill(bytes));
     let (first, rest) = (block, len - block);
     match (len / block) % 4 {
-        0 => Data::Zero { len: len as u32, spare: None },
+        // Memory that was used before, and is not to be read.
+        0 => Data::Zero { len: len as u32, spare: Some(filled(len)) },
         1 | 2 if rest > 0 => Data::Many(vec![filled(first), filled(rest)].into()),
         _ => Data::One(filled(len)),
     }

@@ -55,6 +55,11 @@ impl Notices {
         self.lock().listener = Some(listener);
     }
 
+    /// The same if there is no listener yet.
+    pub fn listen_by_default(&self, listener: Listener) {
+        self.lock().listener.get_or_insert(listener);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

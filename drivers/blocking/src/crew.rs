@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use weir_bio::{Data, Op, Status};
+use weir_bio::{Buf, Data, Op, Status};
 use weir_queue::{Notices, Tag};
 
 use crate::BlockingDriver;
@@ -234,7 +235,12 @@ impl Crew {
         let mut at = job.offset;
         let mut status = Status::Ok;
         for data in &mut job.lent {
-            data.materialise();
+            // The spare memory of zeros has what was in it before.
+            if let (Op::Write, Data::Zero { len, .. }) = (job.op, &*data) {
+                *data = Data::One(Buf::zeroed(*len as usize));
+            } else {
+                data.materialise();
+            }
             let len = data.len() as u64;
             match data.bufs_mut() {
                 Some(bufs) => {
@@ -339,8 +345,10 @@ impl Crew {
             Op::Flush => "flush",
             _ => "trim",
         };
-        self.notices.add(format!(
+        let notice = format!(
             "blocking driver: {name} {how}; its request failed, later ones of its kind are not told"
-        ));
+        );
+        // A listener that panics does not take the thread with it.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.notices.add(notice)));
     }
 }

@@ -43,7 +43,8 @@ const THREADS_MAX: u16 = 64;
 /// A disk whose calls block.
 ///
 /// Several threads call it at once, as many as [`BlockingOptions::threads`] says; with one thread
-/// there is one call at a time. Ranges are inside the disk and whole blocks.
+/// there is one call at a time. Ranges are inside the disk and whole blocks, but for the rest of a
+/// call that moved fewer bytes, which begins behind those.
 ///
 /// # Errors of the calls
 /// An error keeps its errno ([`io::Error::raw_os_error`]), or gets that of its kind; any other is
@@ -57,7 +58,7 @@ const THREADS_MAX: u16 = 64;
 /// - One that **does not return** keeps its thread and its memory. Its request ends with ETIMEDOUT
 ///   when its time is up (`io_timeout`, 30 s if not told), and its sectors stay fenced. The other
 ///   threads go on; with the last one gone every request times out.
-///   [`Driver::faults`] names such calls.
+///   [`Driver::faults`] says how many such calls there are. Time-outs are looked for once a second.
 pub trait BlockingDriver: Send + Sync + 'static {
     /// Its size in bytes, whole blocks. Asked once, by [`Blocking::new`].
     fn size(&self) -> u64;
@@ -78,7 +79,7 @@ pub trait BlockingDriver: Send + Sync + 'static {
     ///
     /// # Errors
     /// What was written may be lost. No later flush can be believed then, so none is asked for any
-    /// more: each fails with this error until the disk is opened anew.
+    /// more: each fails with this error, until another [`Blocking`] is made of the driver.
     fn flush(&self) -> io::Result<()>;
 
     /// The contents of a range are no longer needed. Called where
@@ -229,6 +230,11 @@ impl Blocking {
     /// first one's place.
     pub fn on_notice(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         self.crew.notices.listen(Arc::new(listener));
+    }
+
+    /// The same if there is no listener yet.
+    pub fn on_notice_by_default(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        self.crew.notices.listen_by_default(Arc::new(listener));
     }
 
     /// The newest notices.

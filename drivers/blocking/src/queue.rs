@@ -89,7 +89,10 @@ impl DriverQueue for BlockingQueue {
                 true => done.push(tag, status),
                 false => done.push_lent(tag, status, &mut lent),
             }
-            self.spare.push(lent);
+            // That of an answer without a job was never taken from here.
+            if lent.capacity() > 0 {
+                self.spare.push(lent);
+            }
         }
     }
 
