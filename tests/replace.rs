@@ -246,7 +246,8 @@ fn a_signal_ends_a_daemon_that_waits_for_the_next_one() {
 #[test]
 fn a_reload_that_is_asked_for_at_any_moment_of_a_replacement_ends_no_daemon() {
     let folder = Folder::new();
-    let mut first = Daemon::spawn(serve(&folder, &[]));
+    // It says little: the log of each reload would be more than the test can read.
+    let mut first = Daemon::spawn(serve(&folder, &["--quiet"]));
     let process = first.pid();
     let over = AtomicBool::new(false);
     let second = std::thread::scope(|scope| {
@@ -266,6 +267,24 @@ fn a_reload_that_is_asked_for_at_any_moment_of_a_replacement_ends_no_daemon() {
     });
     assert_eq!(first.wait().code(), Some(0), "{}", first.said());
     second.stop();
+}
+
+#[test]
+fn a_daemon_that_is_told_to_stop_while_it_gives_its_place_away_does_not_come_back() {
+    let folder = Folder::new();
+    let mut first = Daemon::spawn(serve(&folder, &[]));
+    // Answers that its client does not read keep it stopping for a while.
+    let mut client = Client::connect(&folder.socket(), "sda");
+    for megabyte in 0..16 {
+        client.send(0, 0, megabyte << 20, 1 << 20, &[]).expect("a connection");
+    }
+    let disk = ["--replace", "--disk", "sdb=file:nowhere/sdb.img"];
+    let mut next = Daemon::spawn_unready(serve(&folder, &disk));
+    first.wait_for(|line| line.contains("another daemon takes the place of this one"));
+    first.signal(Signal::TERM);
+    assert_eq!(first.wait().code(), Some(0), "{}", first.said());
+    assert!(!first.said().contains("it serves again"), "{}", first.said());
+    assert_eq!(next.wait().code(), Some(2), "{}", next.said());
 }
 
 /// Asks for the place of the daemon as a new one does, with these words of itself.

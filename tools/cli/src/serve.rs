@@ -152,7 +152,7 @@ impl Serve {
                 tracing::error!("{why}: it serves as it was at the start");
                 (self.start(&first)?, first)
             }
-            (started, _) => (started.map_err(|failure| begin::beside(self, failure))?, stated),
+            (started, _) => (started.map_err(|why| begin::beside(self, again, why))?, stated),
         };
         let latest = Arc::new(Mutex::new(Latest::of(&stated.config)));
         let place = self.place(&latest, &daemon);
@@ -183,7 +183,8 @@ impl Serve {
             }
             opened => opened?,
         };
-        let reach = self.open(&daemon, sockets, before, &signals)?;
+        let reach = self.open(&daemon, sockets, before, &signals);
+        let reach = reach.map_err(|why| begin::beside(self, again, why))?;
         ways.open(&reach, &metrics);
         waiting.open();
         if let Some(shortage) = descriptors::shortage(CLIENTS_MAX.into()) {
@@ -273,15 +274,15 @@ impl Serve {
             tracing::error!("{why}; it is given up, as at a stop");
         }
         if let Some(signal) = signals.name() {
+            // The other daemon waits for the end of this process, which closes what it had open.
             tracing::info!("stopped: {signal}; the other daemon is left to itself");
-            // It may have gone.
-            let _ = given.closed();
             return Ok(());
         }
         log::end();
         let latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
         let texts = [latest.text.clone(), latest.first.clone()];
-        let error = step_aside(given, self.config.is_some().then_some(texts));
+        let texts = self.config.is_some().then_some(texts);
+        let error = step_aside(given, signals.heard(), texts);
         Err(format!("this daemon cannot wait for the one that takes its place: {error}").into())
     }
 

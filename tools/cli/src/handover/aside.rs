@@ -40,11 +40,16 @@ struct Memory {
     number: i32,
 }
 
-/// Begins this process anew, which closes whatever it has open but what it needs to go on.
+/// Begins this process anew, which closes whatever it has open but what it needs to go on. `heard`
+/// has a byte for each signal that came before.
 ///
 /// # Errors
 /// Returns only if that failed.
-pub(crate) fn step_aside(given: &Handed, configuration: Option<[String; 2]>) -> io::Error {
+pub(crate) fn step_aside(
+    given: &Handed,
+    heard: BorrowedFd<'_>,
+    configuration: Option<[String; 2]>,
+) -> io::Error {
     let became = || -> io::Result<io::Error> {
         let Handed { stream, sockets, process, number } = given;
         let memory = Memory { configuration, spots: sockets.spots(), number: *number };
@@ -54,12 +59,13 @@ pub(crate) fn step_aside(given: &Handed, configuration: Option<[String; 2]>) -> 
         // not be closed there any more, and would keep the sockets listening for ever.
         let (keep, end) = UnixStream::pair()?;
         let input = rustix::stdio::stdin();
-        let mut all = vec![file.as_fd(), stream.as_fd(), process.as_fd(), input];
+        let mut all = vec![file.as_fd(), stream.as_fd(), process.as_fd(), input, heard];
         all.extend(sockets.descriptors());
         send_descriptors(&end, &all)?;
         let meant = format!("{},{}", std::process::id(), all.len());
-        // One that comes in between waits until the process has its handlers again; without them
-        // it would end it.
+        // A signal that comes without handlers would end the process. It waits, until they are
+        // there again, from the moment at which no other thread is left to take it; what a handler
+        // of before has taken is among what was heard.
         signals().thread_block()?;
         rustix::stdio::dup2_stdin(&keep)?;
         // The program as it was started, whatever stands in its place now.
@@ -68,7 +74,9 @@ pub(crate) fn step_aside(given: &Handed, configuration: Option<[String; 2]>) -> 
         if let Some(name) = words.next() {
             program.arg0(name);
         }
-        Ok(program.args(words).env(VARIABLE, meant).exec())
+        let error = program.args(words).env(VARIABLE, meant).exec();
+        signals().thread_unblock()?;
+        Ok(error)
     };
     became().unwrap_or_else(|error| error)
 }
@@ -78,7 +86,7 @@ fn signals() -> SigSet {
     SigSet::from_iter([SIGHUP, SIGINT, SIGTERM])
 }
 
-/// This process has its handlers: if it was begun anew, what came in between reaches them now.
+/// This process has its handlers: if it was begun anew, signals that waited for them come now.
 ///
 /// # Errors
 /// The system's refusal.
@@ -94,6 +102,8 @@ pub(crate) struct Aside {
     memory: Memory,
     stream: UnixStream,
     process: OwnedFd,
+    /// A signal came before it was begun anew.
+    is_stopped: bool,
     sockets: Vec<OwnedFd>,
 }
 
@@ -127,14 +137,16 @@ impl Aside {
             receive_descriptors(&from, count)
         };
         let mut opened = receive().map_err(|error| bad(&error))?.into_iter();
-        let (Some(file), Some(stream), Some(process), Some(input)) =
-            (opened.next(), opened.next(), opened.next(), opened.next())
-        else {
-            return Err(bad(&"too few descriptors"));
-        };
+        let mut next = || opened.next().ok_or_else(|| bad(&"too few descriptors"));
+        let (file, stream, process, input, heard) = (next()?, next()?, next()?, next()?, next()?);
         rustix::stdio::dup2_stdin(&input).map_err(|error| bad(&error))?;
         let memory = read_memory(file.into()).map_err(|error| bad(&error))?;
-        Ok(Some(Aside { memory, stream: stream.into(), process, sockets: opened.collect() }))
+        let heard = UnixStream::from(heard);
+        heard.set_nonblocking(true).map_err(|error| bad(&error))?;
+        // Its other end is closed: without a byte there is its end.
+        let is_stopped = (&heard).read(&mut [0]).is_ok_and(|bytes| bytes > 0);
+        let (stream, sockets) = (stream.into(), opened.collect());
+        Ok(Some(Aside { memory, stream, process, is_stopped, sockets }))
     }
 
     /// Waits until the new one serves, a signal comes at `signals`, or the new one has ended.
@@ -142,6 +154,9 @@ impl Aside {
         let number = self.memory.number;
         if let Err(error) = say(&self.stream, word::CLOSED) {
             tracing::warn!("process {number}, which takes this place, does not listen: {error}");
+        }
+        if self.is_stopped {
+            return Next::Stop;
         }
         let until = Instant::now() + SERVE_LIMIT;
         loop {

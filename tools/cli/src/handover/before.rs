@@ -46,13 +46,6 @@ pub(crate) struct Handed {
     pub(super) number: i32,
 }
 
-impl Handed {
-    /// Tells the new one that the disks are closed, and not to count on this process any more.
-    pub(crate) fn closed(&self) -> io::Result<()> {
-        say(&self.stream, word::CLOSED)
-    }
-}
-
 impl fmt::Display for Handed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {}", self.number)

@@ -1,7 +1,6 @@
 //! What a daemon begins with: its configuration, and the place of another if it takes one.
 
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use weir_control::Rules;
 
@@ -69,16 +68,29 @@ impl Beginning {
     }
 }
 
+/// Whether a process listens at a socket; one whose queue is full is not waited for.
+fn listens(place: &Path) -> bool {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let (Ok(socket), Ok(address)) = (socket, SocketAddrUnix::new(place)) else { return false };
+    matches!(connect(&socket, &address), Ok(()) | Err(rustix::io::Errno::AGAIN))
+}
+
 /// Where the daemon's control socket is to be.
 fn control(serve: &Serve) -> PathBuf {
     serve.control.named().unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL))
 }
 
-/// Why it does not start, and that a daemon is there already if one is: what that one has, the
-/// disks and the addresses, no other can have.
-pub(super) fn beside(serve: &Serve, failure: Failure) -> Failure {
+/// Why it does not start; if a disk or an address is in use, and a daemon runs at the control
+/// socket, that as well.
+pub(super) fn beside(serve: &Serve, again: bool, failure: Failure) -> Failure {
+    let (Failure::No(why) | Failure::Bad(why)) = &failure;
     let control = control(serve);
-    if serve.replace || serve.stdio || UnixStream::connect(&control).is_err() {
+    // One that is begun anew has the socket itself.
+    if again || serve.replace || serve.stdio || !why.contains("in use") || !listens(&control) {
         return failure;
     }
     let place = control.display();
