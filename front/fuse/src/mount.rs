@@ -167,11 +167,13 @@ impl Drop for Mount {
 fn clear(folder: &Path) -> Result<(), MountError> {
     for _ in 0..LEFT_OVER_MOST {
         let Err(MountError::LeftOver(..)) = check(folder) else { break };
-        let is_own = of_weir(folder).map_err(|error| MountError::Refused(folder.into(), error))?;
-        if !is_own {
+        let left = |why: String| MountError::LeftOver(folder.into(), Err(why));
+        let Some(place) = place_of_weir(folder).map_err(|error| left(error.to_string()))? else {
             break;
-        }
-        detach(folder).map_err(|why| MountError::LeftOver(folder.into(), Err(why)))?;
+        };
+        // Another daemon may have taken it away meanwhile, and have one of its own there.
+        let Err(MountError::LeftOver(..)) = check(&place) else { continue };
+        detach(&place).map_err(left)?;
         tracing::warn!(
             "tree {}: the mount of a daemon that is gone was still there, and is taken away",
             folder.display()
@@ -180,16 +182,24 @@ fn clear(folder: &Path) -> Result<(), MountError> {
     check(folder)
 }
 
-/// Whether the mount that is seen at `folder`, whose process is gone, is one of weir's.
-fn of_weir(folder: &Path) -> io::Result<bool> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    // The folder itself cannot be asked any more.
+/// The whole path of `folder`, at which the mount of a process that is gone is seen, if that mount
+/// is one of weir's.
+fn place_of_weir(folder: &Path) -> io::Result<Option<PathBuf>> {
+    // Other mounts may have names that are no text.
+    let mounts = std::fs::read("/proc/self/mountinfo")?;
+    let mounts = String::from_utf8_lossy(&mounts);
+    // The folder itself cannot be asked any more, but for the link that it may be.
+    let folder = match std::fs::read_link(folder) {
+        Ok(to) => folder.parent().map_or_else(|| to.clone(), |above| above.join(&to)),
+        Err(_) => folder.to_path_buf(),
+    };
     let name = folder.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let above = match folder.parent().filter(|above| !above.as_os_str().is_empty()) {
         Some(above) => std::fs::canonicalize(above)?,
         None => std::env::current_dir()?,
     };
-    Ok(last_is_weir(&mounts, &above.join(name)))
+    let place = above.join(name);
+    Ok(last_is_weir(&mounts, &place).then_some(place))
 }
 
 /// The same, of the text of proc_pid_mountinfo(5): of several at one place the last is seen.
@@ -212,15 +222,19 @@ fn unescaped(text: &str) -> String {
 
 /// Takes a mount away lazily; as a user that may not, with the program that unmounts for users.
 fn detach(folder: &Path) -> Result<(), String> {
-    let Err(error) = unmount(folder, UnmountFlags::DETACH) else { return Ok(()) };
+    let how = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    let Err(error) = unmount(folder, how) else { return Ok(()) };
     if error != rustix::io::Errno::PERM {
         return Err(error.to_string());
     }
     let mut command = Command::new("fusermount3");
-    command.args(["-u", "-z", "-q", "--"]).arg(folder);
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{error}; fusermount3: {status}")),
+    command.args(["-u", "-z", "--"]).arg(folder);
+    match command.output() {
+        Ok(ended) if ended.status.success() => Ok(()),
+        Ok(ended) => {
+            let said = String::from_utf8_lossy(&ended.stderr);
+            Err(format!("{error}; fusermount3: {} {}", ended.status, said.trim()))
+        }
         Err(none) => Err(format!("{error}; fusermount3: {none}")),
     }
 }
