@@ -125,7 +125,7 @@ fn the_event_of_a_ring_is_read_once_for_a_message() {
     let (counts, _) = count(&folder.file_disk("sda", "4MiB", ",io=uring"), 1);
     let reads = counts.get("read").copied().unwrap_or(0);
     let most = MESSAGES + MESSAGES / 2 + BESIDE;
-    assert!(reads <= most, "{reads} reads for {MESSAGES} messages, most {most}");
+    assert!((1..=most).contains(&reads), "{reads} reads for {MESSAGES} messages, most {most}");
 }
 
 #[test]
@@ -149,6 +149,7 @@ fn a_client_waits_for_an_answer_without_a_time_out() {
     let timed = calls.iter().filter(|call| has_timeout(call)).count();
     println!("{sent} sent, {received} receives, {waited} waits, {timed} of them with a time-out");
     let most = BESIDE as usize;
+    assert!(sent > most && waited > most, "this is not the thread that sends and waits");
     assert!(timed <= most, "{timed} of {waited} waits have a time-out, most {most}");
 }
 

@@ -76,7 +76,8 @@ impl Bio {
         Bio::new(Op::Write, sector, sectors_in(data.len()), data).with(Flags::SYNC | Flags::IDLE)
     }
 
-    /// A pure flush: everything acknowledged before it is durable when it completes.
+    /// A pure flush: everything acknowledged before it is durable when it completes. It is a write
+    /// of nothing, and its completion says [`Op::Write`].
     #[must_use]
     pub fn flush() -> Bio {
         Bio::new(Op::Write, 0, 0, Data::None).with(Flags::PREFLUSH | Flags::SYNC)

@@ -39,7 +39,8 @@ impl BufPool {
     ///
     /// # Panics
     /// When `len` is outside 1..=[`Buf::LEN_MAX`], or `count` is 0, or they are above
-    /// [`BYTES_MAX`](BufPool::BYTES_MAX) together.
+    /// [`BYTES_MAX`](BufPool::BYTES_MAX) together. Where there is no memory for them the process
+    /// ends, as with every allocation.
     #[must_use]
     pub fn new(len: usize, count: usize) -> BufPool {
         assert!((1..=Buf::LEN_MAX).contains(&len), "buffers of {len} bytes, 1..={}", Buf::LEN_MAX);

@@ -73,12 +73,11 @@ pub(crate) struct Failures {
 
 impl Failures {
     /// Another one, whose count does not matter. What says nothing of the device is left out: it
-    /// cannot do this, would have had to wait, is closed, or was asked for nonsense.
+    /// cannot do this, would have had to wait, or is closed. What is refused before it reaches the
+    /// device does not come here.
     pub(crate) fn note(&self, failure: Failure) {
-        use Status::{Again, DevResource, Inval, NotSupp, Offline, Ok, ReadOnly, Resource};
-        if let Ok | NotSupp | Again | Offline | Inval | ReadOnly | Resource | DevResource =
-            failure.status
-        {
+        use Status::{Again, DevResource, NotSupp, Offline, Ok, Resource};
+        if let Ok | NotSupp | Again | Offline | Resource | DevResource = failure.status {
             return;
         }
         let mut seen = self.seen();
@@ -150,9 +149,22 @@ mod tests {
             failures.note(failed(status, 1, 0));
         }
         let kept: Vec<Status> = failures.all().iter().map(|failure| failure.status).collect();
-        use Status::{IoErr, Medium, NoSpc, Protection, ResvConflict, Target, Timeout, Transport};
-        let told =
-            [Timeout, NoSpc, Transport, Target, ResvConflict, Medium, Protection, IoErr].to_vec();
+        use Status::{
+            Inval, IoErr, Medium, NoSpc, Protection, ReadOnly, ResvConflict, Target, Timeout,
+            Transport,
+        };
+        let told = [
+            Timeout,
+            NoSpc,
+            Transport,
+            Target,
+            ResvConflict,
+            Medium,
+            Protection,
+            Inval,
+            IoErr,
+            ReadOnly,
+        ];
         assert_eq!(kept, told);
     }
 }

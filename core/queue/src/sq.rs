@@ -235,9 +235,10 @@ impl Sq {
             let what = if taken { What::RightTaken } else { What::RightLetGo };
             lane_tells(sink, 0, now, || what);
         };
-        {
+        let now = {
             held(true);
-            let mut queue = self.lock();
+            // Not before what was issued meanwhile.
+            let (mut queue, now) = self.lock_since(now);
             let hard = queue.hard.as_mut();
             let reaped = hard.map(|hard| {
                 hard.observe(window);
@@ -246,7 +247,8 @@ impl Sq {
             drop(queue);
             held(false);
             reaped?;
-        }
+            now
+        };
         loop {
             held(true);
             let more = self.lock().end_one(now, sink);

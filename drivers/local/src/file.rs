@@ -298,7 +298,8 @@ impl Driver for File {
             || attributes::turned_read_only(target.block_device, target.device, target.mount);
         let fault = |what| format!("{}: {what}", target.path.display());
         let deleted = || {
-            let is_deleted = !target.block_device && attributes::is_deleted(&target.file);
+            let is_deleted =
+                !target.block_device && target.linked && attributes::is_deleted(&target.file);
             let what = "the file was deleted, and what is in it is lost when the disk is closed";
             is_deleted.then(|| String::from(what))
         };

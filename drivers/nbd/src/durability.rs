@@ -50,6 +50,8 @@ struct Ledger {
     losses: u64,
     /// The first and last loss of unflushed writes that no flush has answered for.
     doubt: Option<(u64, u64)>,
+    /// Connections of before that first loss that are there: a flush of one may end the doubt.
+    survivors: u32,
     /// Connections given up whose last flush has not ended.
     vouching: u32,
     /// How the server failed a flush first.
@@ -117,10 +119,12 @@ impl Durability {
         Leave::Go(self.ticket(&ledger))
     }
 
-    /// Whether a flush on a new connection would fail for good, asked for or not.
+    /// Whether flushes fail for good, asked for or not: no connection is left that could end the
+    /// doubt.
     pub(crate) fn is_lost(&self) -> bool {
         let ledger = self.ledger();
-        ledger.failure.is_some() || ledger.doubt.is_some() && ledger.vouching == 0
+        let doubt = ledger.doubt.is_some() && ledger.vouching == 0 && ledger.survivors == 0;
+        ledger.failure.is_some() || doubt
     }
 
     fn ticket(&self, ledger: &Ledger) -> Ticket {
@@ -204,7 +208,7 @@ impl Durability {
     /// closed before.
     pub(crate) fn lost(&self, life: &Life) -> bool {
         let mut ledger = self.ledger();
-        ledger.living -= 1;
+        ledger.end(life);
         let unflushed = life.unflushed.max(ledger.parted.take());
         ledger.lose(unflushed)
     }
@@ -213,7 +217,7 @@ impl Durability {
     /// unnoticed, because no other connection is there to see it.
     pub(crate) fn parted(&self, life: &Life) -> bool {
         let mut ledger = self.ledger();
-        ledger.living -= 1;
+        ledger.end(life);
         let unflushed = life.unflushed.max(ledger.parted.take());
         if ledger.living == 0 {
             return ledger.lose(unflushed);
@@ -228,6 +232,14 @@ impl Durability {
 }
 
 impl Ledger {
+    /// A connection is there no more.
+    fn end(&mut self, life: &Life) {
+        self.living -= 1;
+        if self.doubt.is_some_and(|(first, _)| life.born < first) {
+            self.survivors -= 1;
+        }
+    }
+
     /// Counts a loss of what was unflushed when so many flushes had been started; whether that puts
     /// writes in doubt.
     fn lose(&mut self, unflushed: Option<u64>) -> bool {
@@ -235,6 +247,9 @@ impl Ledger {
         let loss = self.losses;
         let doubtful = unflushed.is_some_and(|started| self.flushed <= started);
         if doubtful {
+            if self.doubt.is_none() {
+                self.survivors = self.living;
+            }
             let first = self.doubt.map_or(loss, |(first, _)| first);
             self.doubt = Some((first, loss));
         }
@@ -294,9 +309,24 @@ mod tests {
         device.written(&mut lost);
         assert!(device.lost(&lost));
         let reborn = device.born();
+        assert!(!device.is_lost(), "the survivor may vouch");
         let ticket = go(&device, &survivor);
         _ = device.flushed(ticket);
         go(&device, &reborn);
+        assert!(!device.is_lost());
+    }
+
+    #[test]
+    fn writes_are_lost_for_good_once_no_connection_of_before_is_left() {
+        let device = Durability::default();
+        let (mut lost, survivor) = (device.born(), device.born());
+        device.written(&mut lost);
+        assert!(device.lost(&lost));
+        let reborn = device.born();
+        assert!(!device.is_lost());
+        assert!(!device.lost(&survivor));
+        assert!(device.is_lost());
+        assert!(!device.lost(&reborn) && device.is_lost());
     }
 
     #[test]

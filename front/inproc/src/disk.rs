@@ -102,7 +102,8 @@ impl Disk {
     }
 
     /// The host whose reactors turn it: for services beside it, such as an NBD server, and for
-    /// other disks.
+    /// other disks. Where it is the one that disks share which were told of none, a
+    /// [`stop`](Host::stop) of it closes all of them.
     #[must_use]
     pub fn host(&self) -> &Arc<Host> {
         &self.open.host
@@ -209,8 +210,9 @@ impl Disk {
     /// alone.
     #[must_use]
     pub fn error_of(&self, op: Op, sector: u64, sectors: u32, status: Status) -> IoError {
-        // A write of nothing is a flush.
-        let op = if op == Op::Write && sectors == 0 { Op::Flush } else { op };
+        // A write of nothing is a flush; one that is malformed has less than a sector.
+        let is_flush = op == Op::Write && sectors == 0 && status != Status::Inval;
+        let op = if is_flush { Op::Flush } else { op };
         let bytes = (sector.saturating_mul(SECTOR), u64::from(sectors) * SECTOR);
         IoError::of(&self.open.device, op, bytes, status)
     }
@@ -264,7 +266,9 @@ impl From<Arc<dyn Driver>> for Source {
 }
 
 impl From<Blocking> for Source {
+    /// Its notices are warnings of `tracing`, unless it was told of a listener.
     fn from(driver: Blocking) -> Source {
+        driver.on_notice_by_default(|what| tracing::warn!("{what}"));
         Source::Target(Target::driver(Arc::new(driver)))
     }
 }
@@ -374,7 +378,7 @@ impl Builder {
         };
         let failed = |e| Error::refused("reactors", e);
         let (host, hosting) = match (host, reactors) {
-            (Some(host), _) => (host, Hosting::Given),
+            (Some(host), _) => (Arc::clone(&host), Hosting::of(&host)),
             (None, Some(count)) => (Arc::new(Host::new(count).map_err(failed)?), Hosting::Own),
             (None, None) => {
                 let lease = Lease::take().map_err(failed)?;
@@ -405,8 +409,10 @@ impl Builder {
         let legs = over.iter().filter(|disk| is_leg(disk));
         let legs: Vec<Arc<Open>> = legs.map(|disk| Arc::clone(&disk.open)).collect();
         let first = if matches!(hosting, Hosting::Shared(_)) { Lease::next_home() } else { 0 };
-        let taken = carry(&legs, name).and_then(|()| adopt(&host, &device, backlog, first));
-        let doors = taken.inspect_err(|_| uncarry(&legs, name))?;
+        // A device that was given has a name of its own.
+        let name = device.config().name.clone();
+        let taken = carry(&legs, &name).and_then(|()| adopt(&host, &device, backlog, first));
+        let doors = taken.inspect_err(|_| uncarry(&legs, &name))?;
         let limits = device.limits();
         let open = Open {
             shared: Arc::new(Shared {

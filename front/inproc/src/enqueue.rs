@@ -15,8 +15,9 @@ use crate::shared::Open;
 /// its [`Pending`], for any runtime or none. Back-pressure for tasks: a stuck disk holds up those
 /// that submit, and their memory stays their own.
 ///
-/// Dropped before it is ready, the I/O was never started; [`into_bio`](Enqueue::into_bio) gives it
-/// back.
+/// One that was woken has the place kept for it until it is polled or dropped: those behind it
+/// wait meanwhile. Dropped before it is ready, the I/O was never started;
+/// [`into_bio`](Enqueue::into_bio) gives it back.
 #[must_use = "nothing is started before it is awaited"]
 pub struct Enqueue {
     bio: Option<Bio>,

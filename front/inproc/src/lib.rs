@@ -17,7 +17,7 @@
 //! | threads and a loop of your own | [`Device::submitter`], a [`Lane`] | nothing |
 //! | clients in other processes | an [`nbd::Server`] on [`Disk::host`] | nothing |
 //! | a disk of your own | [`BlockingDriver`], or a [`Driver`] | only the calls of the first |
-//! | a scheduler of your own | a [`Scheduler`] in [`Schedulers`] | it must not |
+//! | a scheduler of your own | a [`Scheduler`] in [`Schedulers`] | no call may |
 //!
 //! What may block has a call beside it that never does: [`Session::try_submit`] and
 //! [`Session::poll`], [`Disk::try_start`], [`Disk::try_submit`].

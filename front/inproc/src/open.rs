@@ -117,8 +117,8 @@ impl Opened {
     /// fails, that a server was lost or is back, or that a file was closed while the kernel still
     /// worked on it. It is called on the thread that turns the lane concerned, or that had
     /// submitted the I/O, which waits for it. Before a lane is open nothing comes; a second
-    /// listener takes the first one's place. Disks below it that have no other name are heard as
-    /// well.
+    /// listener takes the first one's place. The first one has warnings of `tracing` made of them.
+    /// Disks below it that have no other name are heard as well.
     pub fn on_notice(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         self.hear(&(Arc::new(listener) as NoticeListener));
     }
@@ -155,6 +155,18 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> 
 /// # Errors
 /// As [`open`], and a disk that is not there.
 pub fn open_over(
+    name: &str,
+    target: &Target,
+    homes: usize,
+    find: impl Fn(&str) -> Option<Device>,
+) -> Result<Opened, Error> {
+    let opened = open_unheard(name, target, homes, find)?;
+    let disk = String::from(name);
+    opened.on_notice(move |what| tracing::warn!("disk {disk}: {what}"));
+    Ok(opened)
+}
+
+fn open_unheard(
     name: &str,
     target: &Target,
     homes: usize,

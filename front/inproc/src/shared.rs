@@ -86,6 +86,14 @@ pub(crate) enum Hosting {
     Shared(Lease),
 }
 
+impl Hosting {
+    /// That of a disk which was told of this host. The one that disks share is there as long as
+    /// such a disk is.
+    pub(crate) fn of(host: &Arc<Host>) -> Hosting {
+        Lease::of(host).map_or(Hosting::Given, Hosting::Shared)
+    }
+}
+
 /// Has each leg know that this disk lies on it.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ mod made;
 
 use weir_bio::units::{parse_number, parse_switch, parse_time_ns};
 use weir_queue::{Backing, Config, Identity, QueueMode, Spread, TargetOption, WbtTarget, Written};
-use weir_sched::SCHEDULERS;
+use weir_sched::{SCHEDULERS, nearest};
 
 use crate::cmdline::Cmdline;
 use crate::drivers::{kind_of, kinds, lies_on_others};
@@ -382,8 +382,13 @@ impl Target {
             }
             let valid = options().map(|option| option.name);
             let valid: Vec<_> = valid.chain(kind.options.iter().map(|known| known.name)).collect();
+            let hint = match nearest(name, valid.iter().copied()) {
+                Some(meant) => format!(" (is {meant} meant?)"),
+                None if option.contains('=') => String::new(),
+                None => String::from(" (a comma that parts no options is written `\\,`)"),
+            };
             return Err(format!(
-                "unknown option {name:?} of a {} target; valid: {}, and the tunables of its \
+                "unknown option {name:?} of a {} target{hint}; valid: {}, and the tunables of its \
                  scheduler",
                 kind.names[0],
                 valid.join(", ")
@@ -447,8 +452,15 @@ pub fn shown(text: &str) -> String {
 }
 
 fn kind_error(text: &str) -> String {
-    let known: Vec<&str> = kinds().iter().flat_map(|kind| kind.syntax).copied().collect();
-    format!("target {text:?} does not start with {}", known.join(", "))
+    let kinds = kinds();
+    let known: Vec<&str> = kinds.iter().flat_map(|kind| kind.syntax).copied().collect();
+    let names = kinds.iter().flat_map(|kind| kind.names).copied();
+    let hint = match text.split_once(':') {
+        Some((name, _)) => nearest(name, names).map(|meant| format!("; is {meant}: meant?")),
+        None => Some(String::from("; a file is file:PATH")),
+    };
+    let hint = hint.unwrap_or_default();
+    format!("target {text:?} does not start with {}{hint}", known.join(", "))
 }
 
 /// Cuts a target string at commas that neither a backslash nor quotes protect, and takes the

@@ -100,7 +100,7 @@ fn a_disk_of_four_calls_keeps_what_is_written_by_every_path_and_scheduler() {
 fn a_call_that_never_returns_holds_up_neither_its_disk_nor_others_and_is_told() {
     let host = Arc::new(Host::new(1).unwrap());
     let (memory, has_begun, let_go) = Memory::stuck();
-    let target = Target::driver(blocking(memory, 2)).with("io_timeout", 2000).unwrap();
+    let target = Target::driver(blocking(memory, 2)).with("io_timeout", 10_000).unwrap();
     let open = |target: Target| Disk::builder(target).host(Arc::clone(&host));
     let limit = Duration::from_millis(50);
     let stuck = open(target).name("stuck").close_limit(limit).open().unwrap();

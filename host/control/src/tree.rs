@@ -372,7 +372,7 @@ impl Tree {
         let partitions =
             if matches!(folder, Folder::Block) { self.partitions() } else { Vec::new() };
         if let Some((pool, _)) = partitions.iter().find(|(_, entry)| entry.name() == name) {
-            return format!(": it is in pool {pool}, as block/{pool}/{name}, and so is its queue");
+            return format!(": it is block/{pool}/{name}, and its queue is block/{pool}/queue");
         }
         let meant = nearest(name, known);
         meant.map(|meant| format!(" (is {meant:?} meant?)")).unwrap_or_default()

@@ -165,8 +165,9 @@ impl Host {
         let frozen = Some(frozen).filter(|_| then == Then::Rests);
         self.close_lanes(device, until)?;
         drop(frozen);
-        self.devices.lock().expect("the devices' lock").retain(|other| !other.is(device));
+        // As long as it is among the devices no thread adopts it anew.
         self.reactors.forget(device);
+        self.devices.lock().expect("the devices' lock").retain(|other| !other.is(device));
         Ok(())
     }
 

@@ -264,10 +264,15 @@ impl OwnLanes {
             let what = "a thread that waits in the driver has no descriptor to sleep on";
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
-        self.disarm();
+        if std::mem::take(&mut self.armed) {
+            self.home.awake();
+        }
+        // What is there already makes no new edge for who watches the descriptor by edges, and a
+        // timer that has rung is set anew only if that was seen.
+        let seen = self.look();
         let now = Clock.now();
         let at = self.home.wake_at();
-        if self.has_work(now) || at.is_some_and(|at| at <= now) {
+        if seen || self.has_work(now) || at.is_some_and(|at| at <= now) {
             return Ok(false);
         }
         if let Some(at) = at {
@@ -280,12 +285,17 @@ impl OwnLanes {
     fn disarm(&mut self) {
         if std::mem::take(&mut self.armed) {
             self.home.awake();
-            self.poller.look().expect("an epoll set of this thread can be looked at");
-            self.look_at_events();
+            self.look();
         }
     }
 
-    fn look_at_events(&mut self) {
+    /// Takes the events that are there; whether there was one.
+    fn look(&mut self) -> bool {
+        self.poller.look().expect("an epoll set of this thread can be looked at");
+        self.look_at_events()
+    }
+
+    fn look_at_events(&mut self) -> bool {
         let mut index = 0;
         while let Some((key, _)) = self.poller.event(index) {
             index += 1;
@@ -294,6 +304,7 @@ impl OwnLanes {
                 place => self.home.hear(place as usize),
             }
         }
+        index > 0
     }
 }
 

@@ -378,6 +378,7 @@ fn a_path_error_is_told_from_what_every_path_would_say() {
         Status::Offline,
         Status::Inval,
         Status::IoErr,
+        Status::ReadOnly,
     ]));
     let blames = |end| decide(&end, &spent(ATTEMPT)).is_path_error();
     assert!(blames(delivered(Delivery::NoConnect)) && blames(delivered(Delivery::Disrupted)));

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
 use weir_ring::Wake;
@@ -92,8 +93,12 @@ fn issued_at(clock: Option<fn() -> Nanos>, contended: bool) -> Nanos {
             submitter.flush_plug(Nanos(1000));
             done.send(submitter).expect("the other waits");
         });
-        while contended && sq(&device).waits.load(Ordering::SeqCst) == 0 {
-            thread::yield_now();
+        // It does not wait for ever for a wait that is not counted.
+        for _ in 0..10_000 {
+            if !contended || sq(&device).waits.load(Ordering::SeqCst) > 0 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
         }
         drop(locked);
     });

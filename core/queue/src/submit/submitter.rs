@@ -571,11 +571,12 @@ impl Core {
         let mut count = 0;
         arrived.for_each_ref(|request| {
             count += 1;
-            let failed = !request.status.is_ok() && request.split == Request::WHOLE;
-            self.stats.errors.add(u64::from(failed));
-            if failed && request.refused {
+            let failed = !request.status.is_ok();
+            let whole = failed && request.split == Request::WHOLE;
+            self.stats.errors.add(u64::from(whole));
+            if whole && request.refused {
                 self.payer.give_back_refused(request, &self.snapshot.limits);
-            } else if failed {
+            } else if failed && !request.refused {
                 failing::note(&self.shared, self.partition.as_deref(), request);
             }
         });

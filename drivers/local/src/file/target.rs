@@ -45,6 +45,8 @@ pub(super) struct Target {
     /// The device that it is or lies on, as the kernel numbers it; found when it was opened, since
     /// asking a network file system may wait for its server.
     pub(super) device: (u32, u32),
+    /// It had a name when it was opened.
+    pub(super) linked: bool,
     /// The mount that it was opened by, as the kernel numbers them.
     pub(super) mount: Option<u64>,
     /// The calls are answered by a process: a FUSE file system.
@@ -94,6 +96,7 @@ impl Target {
         let mut target = Target {
             bytes: AtomicU64::new(size(&file, path, options)?),
             mount: mount_of(&file),
+            linked: found.nlink() > 0,
             file,
             path: path.to_owned(),
             read_only: options.read_only,
