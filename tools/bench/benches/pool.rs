@@ -128,8 +128,10 @@ impl Bench {
         let driver = Arc::new(Pool::for_drivers(&drivers));
         let pool = Device::new(config(scheduler), driver).expect("a pool");
         let bell = Bell::new(Box::new(NeverAsleep), 2);
+        let mut names = ["one", "other"].into_iter();
         let partitions = drivers.map(|driver| {
-            let config = Config { name: String::from("part"), ..Config::default() };
+            let name = String::from(names.next().expect("one for each"));
+            let config = Config { name, ..Config::default() };
             pool.open_partition(config, driver).expect("a partition")
         });
         let lane = pool.open_lane(0, &bell).expect("its lane");
