@@ -153,8 +153,8 @@ impl Disk {
         Ok(pending)
     }
 
-    /// As [`start`](Disk::start), for a task: where that would block, this waits in the task, in
-    /// order with others that wait so.
+    /// As [`start`](Disk::start), for a task: where that would block, this waits in the task. Those
+    /// that wait are woken in order; one that comes just then may be quicker.
     ///
     /// ```
     /// # async fn read(disk: weir::Disk) -> weir::Status {

@@ -379,6 +379,32 @@ fn a_wrong_range_is_refused_with_the_value_and_its_bound() {
 }
 
 #[test]
+fn the_kinds_of_failures_are_kept_with_statistics_and_without_also_of_io_in_parts() {
+    for (mode, iostats) in [(QueueMode::Mq, true), (QueueMode::Mq, false), (QueueMode::Sq, false)] {
+        let plan = FaultPlan { failed: 100, errors: vec![Status::Medium], ..FaultPlan::default() };
+        let device = device(mode, Arc::new(faulty(plan)));
+        let change = |parts: &mut weir_queue::Settings| {
+            parts.iostats = iostats;
+            parts.limits.max_user_sectors = 8;
+        };
+        device.reconfigure(change).unwrap();
+        let disk = Disk::builder(device).open().unwrap();
+        for (len, count) in [(4096, 1), (16 << 10, 5)] {
+            assert_eq!(disk.start(Bio::read(8, Buf::zeroed(len))).wait().status, Status::Medium);
+            let failures = disk.device().failures();
+            let kinds: Vec<_> =
+                failures.iter().map(|one| (one.status, one.op, one.count)).collect();
+            assert_eq!(kinds, [(Status::Medium, Op::Read, count)], "{mode:?}, iostats={iostats}");
+            assert_eq!((failures[0].sector % 8, failures[0].sectors), (0, 8));
+        }
+        // What the core refuses is no failure of the device.
+        assert!(!disk.start(Bio::read(1 << 40, Buf::zeroed(4096))).wait().status.is_ok());
+        assert_eq!(disk.device().failures().len(), 1);
+        disk.close().unwrap();
+    }
+}
+
+#[test]
 fn what_the_disk_says_comes_through_as_status_text_and_errno() {
     let plan = FaultPlan { failed: 100, errors: vec![Status::Medium], ..FaultPlan::default() };
     let disk = Disk::builder(device(QueueMode::Mq, Arc::new(faulty(plan)))).open().unwrap();

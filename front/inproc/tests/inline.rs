@@ -3,22 +3,21 @@
 
 mod bed;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use bed::cached::Cached;
 use bed::{Folder, Model, exercise, seed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir::{
-    Bio, Buf, Config, Device, Disk, InlineSession, Limited, Nanos, QueueMode, Session, Status,
-    Turner,
+    Bio, Buf, Config, Device, Disk, InlineSession, Limited, QueueMode, Session, Status, Turner,
 };
 use weir_bio::Prng;
 use weir_local::{Null, Ram};
 use weir_map::{FaultPlan, Faulty};
-use weir_queue::driver::Tag;
-use weir_queue::{Batch, Cancel, Done, Driver, DriverError, DriverQueue, Queues};
+use weir_queue::Driver;
 
 /// How long anything may take on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -198,101 +197,28 @@ fn what_is_in_flight_when_a_session_is_dropped_is_finished_first() {
     }
 }
 
-/// A volatile cache in front of a driver: it counts the writes answered that no flush covers.
-struct Cached {
-    inner: Null,
-    lost: Arc<AtomicU64>,
-}
-
-struct CachedQueue {
-    inner: Box<dyn DriverQueue>,
-    lost: Arc<AtomicU64>,
-    /// By tag.
-    writes: Vec<bool>,
-    below: Done,
-}
-
-impl Driver for Cached {
-    fn limits(&self) -> weir::Limits {
-        weir::Limits { volatile_cache: true, ..self.inner.limits() }
-    }
-
-    fn queues(&self) -> Queues {
-        self.inner.queues()
-    }
-
-    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
-        let (inner, lost) = (self.inner.open(index, depth)?, Arc::clone(&self.lost));
-        let writes = vec![false; usize::from(depth)];
-        Ok(Box::new(CachedQueue { inner, lost, writes, below: Done::default() }))
-    }
-}
-
-impl DriverQueue for CachedQueue {
-    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
-        while let Some((tag, request)) = batch.peek() {
-            self.writes[usize::from(tag.0)] = request.rq().op == weir::Op::Write;
-            let before = batch.len();
-            batch.offer(1, |one| self.inner.submit(one, now));
-            if batch.len() == before {
-                return;
-            }
-        }
-    }
-
-    fn commit(&mut self, now: Nanos) {
-        self.inner.commit(now);
-    }
-
-    fn reap(&mut self, now: Nanos, done: &mut Done) {
-        self.inner.reap(now, &mut self.below);
-        for (tag, status, mut lent) in self.below.drain() {
-            if self.writes[usize::from(tag.0)] {
-                self.lost.fetch_add(1, Ordering::SeqCst);
-            } else {
-                self.lost.store(0, Ordering::SeqCst);
-            }
-            done.push_lent(tag, status, &mut lent);
-        }
-    }
-
-    fn cancel(&mut self, tag: Tag) -> Cancel {
-        self.inner.cancel(tag)
-    }
-
-    fn wake_at(&self) -> Option<Nanos> {
-        self.inner.wake_at()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-}
-
 #[test]
 fn a_close_and_a_drop_leave_nothing_unflushed() {
     for (mode, drops) in [(QueueMode::Mq, false), (QueueMode::Sq, false), (QueueMode::Mq, true)] {
-        let lost = Arc::new(AtomicU64::new(0));
-        let inner = Null::new(1 << 20).unwrap();
-        let device = device(mode, Cached { inner, lost: Arc::clone(&lost) });
+        let (driver, cache) = Cached::new(Null::new(1 << 20).unwrap());
+        let device = device(mode, driver);
         let mut session = Disk::builder(device).open_inline().unwrap();
         session.write_at(0, &[1; 8192]).unwrap();
-        assert!(lost.load(Ordering::SeqCst) > 0);
+        assert!(cache.lost() > 0);
         if drops {
             drop(session)
         } else {
             session.close().unwrap()
         }
-        assert_eq!(lost.load(Ordering::SeqCst), 0, "{mode:?}, drops={drops}");
+        assert_eq!(cache.lost(), 0, "{mode:?}, drops={drops}");
     }
 }
 
 #[test]
 fn a_disk_that_another_thread_closes_ends_what_comes_later_as_offline() {
     for mode in [QueueMode::Mq, QueueMode::Sq] {
-        let lost = Arc::new(AtomicU64::new(0));
-        let inner = Null::new(1 << 20).unwrap().latency_ns(20_000);
-        let device = device(mode, Cached { inner, lost: Arc::clone(&lost) });
+        let (driver, cache) = Cached::new(Null::new(1 << 20).unwrap().latency_ns(20_000));
+        let device = device(mode, driver);
         let mut session = Disk::builder(device.clone()).open_inline().unwrap();
         session.write_at(0, &[1; 4096]).unwrap();
         std::thread::scope(|scope| {
@@ -311,7 +237,7 @@ fn a_disk_that_another_thread_closes_ends_what_comes_later_as_offline() {
             }
             closer.join().unwrap();
         });
-        assert_eq!(lost.load(Ordering::SeqCst), 0, "{mode:?}: acknowledged and not durable");
+        assert_eq!(cache.lost(), 0, "{mode:?}: acknowledged and not durable");
         assert_eq!(session.flush().unwrap_err().status, Status::Offline);
         session.close().unwrap();
     }
@@ -411,6 +337,38 @@ fn the_descriptor_of_a_driver_without_events_is_readable_when_an_answer_is_due()
     let mut sessions = [inline("null:1MiB,latency_us=10000")];
     (0..4).for_each(|block| sessions[0].submit(write(block * 16)));
     serve(&mut sessions, 4);
+}
+
+#[test]
+fn what_comes_while_a_session_is_armed_is_said_by_the_next_arming() {
+    let folder = Folder::new();
+    let file = |io: &str| format!("file:{},size=1M,io={io}", folder.join(io).display());
+    for target in ["null:1MiB,latency_us=2000", &file("threads"), &file("auto")] {
+        let (mut session, mut slept) = (inline(target), 0);
+        for _ in 0..20 {
+            session.submit(Bio::read(0, Buf::zeroed(4096)));
+            let is_ok = |end: weir::Completion| assert_eq!(end.status, Status::Ok);
+            let mut armed = session.arm().unwrap();
+            while !armed && session.in_flight() > 0 {
+                session.poll(is_ok);
+                armed = session.arm().unwrap();
+            }
+            if armed && session.in_flight() > 0 {
+                slept += 1;
+                // A loop that watches by edges has had the one there is.
+                let limit = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+                let ready = poll(&mut [PollFd::new(&session, PollFlags::IN)], Some(&limit));
+                assert_eq!(ready, Ok(1), "{target}");
+                assert!(!session.arm().unwrap(), "{target}: it would wait for ever");
+            }
+            while session.in_flight() > 0 {
+                session.wait(is_ok);
+            }
+        }
+        println!("{target}: {slept} of 20 sleeps");
+        assert!(slept > 0 || !target.starts_with("null"), "it never slept");
+        session.close().unwrap();
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod cached;
 #[path = "../../../../tests/daemon/outside.rs"]
 pub mod outside;
 pub mod server;

@@ -253,7 +253,7 @@ impl View {
                 .disks
                 .iter()
                 .find(pool)
-                .is_some_and(|line| line.pool == Some(disk.name.clone()))
+                .is_some_and(|line| line.pool.as_ref() == Some(&disk.name))
         };
         let feeding = |queue: Option<&str>| {
             let clients = self.scene.clients.iter();
