@@ -74,6 +74,7 @@ fn compare(scheduler: &str, used: usize, work: Work, rounds: u32) -> f64 {
             more.add(other - one);
         }
     }
+    own.iter_mut().chain(&mut pooled).for_each(Bench::finish);
     println!(
         "{scheduler}, depth {}, {} at once, {used} in use: own {alone:.1} ns of CPU per I/O, pool \
          {shared:.1} ns, more {more:.1} ns, goal {GOAL_NS}",
@@ -110,6 +111,8 @@ struct Bench {
 
 struct Client {
     submitter: Submitter,
+    /// Its buffers; less spare, these are under way.
+    depth: usize,
     spare: Vec<Buf>,
     next: u64,
 }
@@ -149,13 +152,20 @@ impl Bench {
         self.lane.run(now);
         self.clients.iter_mut().map(|client| client.complete(now)).sum()
     }
+
+    /// Waits for what is under way: a lane that is dropped has none.
+    fn finish(&mut self) {
+        while self.clients.iter().any(|client| client.spare.len() < client.depth) {
+            self.pass(0);
+        }
+    }
 }
 
 impl Client {
     fn of(disk: &Device, bell: &Arc<Bell>, seat: usize, work: Work) -> Client {
         let submitter = disk.submitter(bell, seat, 0).expect("a submitter");
         let spare = (0..work.depth).map(|_| Buf::zeroed(BLOCK)).collect();
-        Client { submitter, spare, next: 1 }
+        Client { submitter, depth: work.depth, spare, next: 1 }
     }
 
     fn submit(&mut self, batch: usize, now: Nanos) {
