@@ -12,7 +12,7 @@ use weir_queue::{Completion, Device, Driver, MapControl, Stats};
 use crate::aside::Aside;
 use crate::drivers::Blocking;
 use crate::enqueue::Enqueue;
-use crate::error::IoError;
+use crate::error::{Bounds, IoError};
 use crate::lease::Lease;
 use crate::open::{self, Error, Opened};
 use crate::pending::{Pending, Reply};
@@ -215,6 +215,16 @@ impl Disk {
         let op = if is_flush { Op::Flush } else { op };
         let bytes = (sector.saturating_mul(SECTOR), u64::from(sectors) * SECTOR);
         IoError::of(&self.open.device, op, bytes, status)
+    }
+
+    /// Whether the disk would refuse an I/O for its place, bytes: what lies off a block or beyond
+    /// the end. For a caller who checks before there is a bio.
+    ///
+    /// # Errors
+    /// [`IoError`], with the sentence that the blocking calls of a [`Session`] give.
+    pub fn check(&self, op: Op, offset: u64, len: u64) -> Result<(), IoError> {
+        let bounds = Bounds { block: self.open.block, size: self.open.size };
+        bounds.check(&self.open.device, op, (offset, len))
     }
 
     fn enter(&self, job: Job<Reply>) {

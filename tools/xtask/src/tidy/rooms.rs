@@ -129,6 +129,8 @@ pub const ROOMS: &[Room] = &[
     Room::new(ANY_FRONT, "weir-*", &[QUEUE, FRONT, LIVE, CONTROL, ACCESS]),
     // The library that users name: `weir` in code; another project's package has that name.
     Room::new("front/inproc", "weir-block", &[CORE, PROTOS, DRIVERS, HOST, FRONTS, SIM_TARGET]),
+    // Pointers of programs in C become references here.
+    Room::new("front/capi", "weir-capi", &[LIBRARY]).with_unsafe(),
     Room::new("host/live", "weir-live", &[CORE, CONTROL, TRACE]),
     // One system call, that the C library has no function for.
     Room::new("host/access", "weir-access", &[]).with_unsafe(),
