@@ -4,12 +4,13 @@
 # rustup installs here; a shell that was open before the installation does not know it yet.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help run test release install uninstall deb toolchain checkers
+.PHONY: help run test release library install uninstall deb toolchain checkers
 
 help:
 	@echo 'make run    serve a 1 GiB disk over NBD on this machine'
 	@echo 'make test   build, check and test everything'
-	@echo 'make install [PREFIX=/usr/local] [DESTDIR=] [WEIR=PROGRAM]    install weir, WEIR if it is built'
+	@echo 'make install [PREFIX=/usr/local] [DESTDIR=] [WEIR=PROGRAM]    install weir, WEIR if it is built,'
+	@echo '     [LIBDIR=PREFIX/lib] [LIBWEIR=LIBRARY]                    and the library for C, likewise'
 	@echo 'make uninstall [PREFIX=/usr/local] [DESTDIR=]                 take it away again'
 	@echo 'make deb [WEIR=PROGRAM]                                       a Debian package in target/deb'
 
@@ -18,16 +19,26 @@ run: toolchain
 
 # The program that is installed. One that is named was built by who named it.
 BUILT := $(if $(filter undefined,$(origin WEIR)),release)
+# The library for C is built with the program only, and may be named as well.
+LIBWEIR_BUILT := $(if $(filter undefined,$(origin LIBWEIR)),$(if $(BUILT),library))
 WEIR ?= target/release/weir
+LIBWEIR ?= $(if $(BUILT),target/release/libweir_capi.so)
 PREFIX ?= /usr/local
 install uninstall deb: export WEIR := $(WEIR)
 install uninstall: export PREFIX := $(PREFIX)
 install uninstall: export DESTDIR := $(DESTDIR)
+install uninstall: export LIBDIR := $(LIBDIR)
+install: export LIBWEIR := $(LIBWEIR)
 
 install deb: $(BUILT)
+install: $(LIBWEIR_BUILT)
 
 release: toolchain
 	cargo build --release -p weir-cli --bin weir
+
+# As a shared library alone, it is optimised as a whole.
+library: toolchain
+	cargo rustc --release -p weir-capi --lib --crate-type cdylib
 
 install:
 	contrib/install.sh install

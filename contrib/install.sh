@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs weir, or takes it away again: `install.sh install` and `install.sh uninstall`, as make
-# calls it. PREFIX and DESTDIR are as everywhere; WEIR is the built program. What was installed is
-# listed in PREFIX/share/weir/installed, and that list is what is taken away.
+# calls it. PREFIX and DESTDIR are as everywhere; WEIR is the built program. With LIBWEIR, the built
+# shared library, the header, the library (in LIBDIR) and the file for pkg-config are installed too.
+# What was installed is listed in PREFIX/share/weir/installed, and that list is what is taken away.
 set -euo pipefail
 export LC_ALL=C
 
@@ -24,6 +25,11 @@ while [[ $prefix == */ ]]; do
 done
 [[ -z $destdir || $destdir == /* ]] || fail "DESTDIR=$destdir is no absolute path"
 list=$prefix/share/weir/installed
+# Below PREFIX, as all that is taken away again.
+libdir=${LIBDIR:-$prefix/lib}
+[[ $libdir == "$prefix"/* && $libdir =~ ^[A-Za-z0-9/._+-]+$ && $libdir/ != */../* ]] \
+    || fail "LIBDIR=$libdir is not below PREFIX=$prefix, or has other characters than letters," \
+        "digits and / . _ + -"
 
 # Units, users and folders are the machine's, and systemd looks for them below /usr and /usr/local.
 warn_of_prefix() {
@@ -42,6 +48,13 @@ put() {
     installed+=("$3")
 }
 
+# put_link TARGET PATH: the same for a link.
+put_link() {
+    printf '%s\n' "$2" >>"$destdir$list"
+    ln -sfn "$1" "$destdir$2"
+    installed+=("$2")
+}
+
 # take_away LIST: removes the files that it names.
 take_away() {
     local path
@@ -53,14 +66,31 @@ take_away() {
     done <"$1"
 }
 
-# The program without its symbols, in the folder for work.
+# strip_into_work FILE NAME: FILE without its symbols, in the folder for work.
 strip_into_work() {
     if command -v strip >/dev/null; then
-        strip -o "$work/weir" "$1"
+        # What others link with keeps the names that they look for.
+        strip --strip-unneeded -o "$work/$2" "$1"
     else
-        echo "install.sh: there is no strip here (binutils): weir is installed with its symbols" >&2
-        cp "$1" "$work/weir"
+        echo "install.sh: there is no strip here (binutils): $2 is installed with its symbols" >&2
+        cp "$1" "$work/$2"
     fi
+}
+
+# The library for C: a library of its version, links for its ABI and for the linker.
+install_library() {
+    local header=$here/../front/capi/include/weir.h version abi
+    [[ -f $1 ]] || fail "LIBWEIR=$1 is no file"
+    version=$(sed -n 's/^#define WEIR_VERSION "\(.*\)"$/\1/p' "$header")
+    abi=$(sed -n 's/^#define WEIR_ABI \([0-9]*\)$/\1/p' "$header")
+    strip_into_work "$1" libweir.so
+    put 755 "$work/libweir.so" "$libdir/libweir.so.$version"
+    put_link "libweir.so.$version" "$libdir/libweir.so.$abi"
+    put_link "libweir.so.$abi" "$libdir/libweir.so"
+    put 644 "$header" "$prefix/include/weir.h"
+    sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|$libdir|" -e "s|@VERSION@|$version|" \
+        "$here/pkgconfig/weir.pc.in" >"$work/weir.pc"
+    put 644 "$work/weir.pc" "$libdir/pkgconfig/weir.pc"
 }
 
 install_all() {
@@ -73,7 +103,7 @@ install_all() {
     installed=()
     mkdir -p "$destdir$(dirname "$list")"
 
-    strip_into_work "$weir"
+    strip_into_work "$weir" weir
     put 755 "$work/weir" "$prefix/bin/weir"
 
     # No program is started in the folder for work: it may be mounted so that none can be.
@@ -107,6 +137,8 @@ END
 
     put 644 "$here/../LICENSE-MIT" "$prefix/share/doc/weir/LICENSE-MIT"
     put 644 "$here/../LICENSE-APACHE" "$prefix/share/doc/weir/LICENSE-APACHE"
+
+    [ -z "${LIBWEIR:-}" ] || install_library "$LIBWEIR"
 
     # What the operator has written stays, here and when weir is taken away.
     # A link to nothing is the operator's too.

@@ -23,7 +23,9 @@ const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 fn make(words: &[&str]) -> Running {
     let mut make = program("make");
     make.current_dir(REPOSITORY);
-    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WEIR", "PREFIX", "DESTDIR"] {
+    let names =
+        ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WEIR", "LIBWEIR", "PREFIX", "LIBDIR", "DESTDIR"];
+    for name in names {
         make.env_remove(name);
     }
     make.args(words);
@@ -172,6 +174,53 @@ fn a_newer_one_takes_away_what_only_the_older_one_had_and_leaves_a_link_of_the_o
     }
 }
 
+/// Its functions are tried in front/capi/tests; here it is any library.
+#[test]
+#[ignore = "needs make, binutils, gzip, cc"]
+fn a_library_that_is_named_is_installed_with_its_header_and_goes_again() {
+    let folder = Folder::new();
+    let installed = Installed { root: folder.image("root"), prefix: "/opt/weir" };
+    let (source, library) = (folder.near("weir.c"), folder.near("built.so"));
+    fs::write(&source, "int weir_abi(void) { return 0; }\n").expect("a source");
+    let mut cc = program("cc");
+    cc.args(["-shared", "-fPIC", "-Wl,-soname,libweir.so.0", "-o"]).arg(&library).arg(&source);
+    Running::start(cc).succeed();
+    let words = |target: &str, libdir: &str| {
+        let root = format!("DESTDIR={}", installed.root.display());
+        let named = format!("LIBWEIR={}", library.display());
+        let weir = format!("WEIR={WEIR}");
+        make(&[target, &root, "PREFIX=/opt/weir", &weir, &named, &format!("LIBDIR={libdir}")])
+    };
+    words("install", "/opt/weir/lib/here").succeed();
+    let version = env!("CARGO_PKG_VERSION");
+    let file = installed.path(&format!("lib/here/libweir.so.{version}"));
+    assert_eq!(fs::metadata(&file).expect("the library").permissions().mode() & 0o7777, 0o755);
+    for link in ["libweir.so.0", "libweir.so"] {
+        let path = installed.path(&format!("lib/here/{link}"));
+        assert!(path.is_symlink(), "{link}");
+        assert_eq!(fs::canonicalize(path).expect("a file"), fs::canonicalize(&file).expect("it"));
+    }
+    let header = Path::new(REPOSITORY).join("front/capi/include/weir.h");
+    assert_eq!(installed.read("include/weir.h"), fs::read_to_string(header).expect("the header"));
+    let about = installed.read("lib/here/pkgconfig/weir.pc");
+    for line in ["prefix=/opt/weir", "libdir=/opt/weir/lib/here", "Libs: -L${libdir} -lweir"] {
+        assert!(about.lines().any(|found| found == line), "{line}: {about}");
+    }
+    assert!(about.contains(&format!("\nVersion: {version}\n")), "{about}");
+    // A program is linked with what is there.
+    fs::write(&source, "#include <weir.h>\nint main(void) { return weir_abi(); }\n").expect("it");
+    let mut cc = program("cc");
+    cc.arg("-I").arg(installed.path("include")).arg("-L").arg(installed.path("lib/here"));
+    cc.arg("-o").arg(folder.near("linked")).arg(&source).arg("-lweir");
+    Running::start(cc).succeed();
+    words("uninstall", "").succeed();
+    assert_eq!(files(&installed.root), BTreeSet::from(["etc/weir/weir.toml".to_owned()]));
+
+    let ended = words("install", "/opt/lib").end();
+    let why = "LIBDIR=/opt/lib is not below PREFIX=/opt/weir";
+    assert!(ended.code != Some(0) && ended.stderr.contains(why), "{}", ended.stderr);
+}
+
 #[test]
 #[ignore = "needs make"]
 fn a_prefix_that_a_unit_would_read_otherwise_is_refused() {
@@ -191,6 +240,9 @@ fn a_program_that_is_named_is_installed_and_not_built() {
         for target in ["install", "deb"] {
             let said = make(&[&["--dry-run", target], words].concat()).succeed().stdout;
             assert_eq!(said.contains("cargo build"), built, "{target} {words:?}: {said}");
+            // The library for C is built with the program, and is no part of the package.
+            let library = built && target == "install";
+            assert_eq!(said.contains("cargo rustc"), library, "{target} {words:?}: {said}");
         }
     }
 }

@@ -26,7 +26,7 @@ architecture=$(dpkg --print-architecture)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 stage=$work/weir
-PREFIX=/usr DESTDIR=$stage WEIR=$weir "$here/../install.sh" install >"$work/said" \
+PREFIX=/usr LIBDIR= LIBWEIR= DESTDIR=$stage WEIR=$weir "$here/../install.sh" install >"$work/said" \
     || fail "$(cat "$work/said")"
 # dpkg has a list of its own, and Debian a place of its own for licences.
 rm -r "$stage/usr/share/weir" "$stage/usr/share/doc/weir"
