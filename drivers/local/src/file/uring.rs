@@ -40,8 +40,10 @@ use workers::{Wait, Workers};
 /// When to offer entries again that the kernel had no memory for.
 const RETRY_NS: u64 = 1_000_000;
 
-/// With at most so many requests in flight each is handed over at once: the device may be about to
-/// run dry, and while it works on one the next is prepared.
+/// With at most so many requests in flight the first of a burst is handed over at once, and each
+/// further part as soon as it is longer than all before it: the device may be about to run dry, and
+/// while it works on one part the next is prepared. A part costs a system call, and of a virtual
+/// device a notification, which is the dearest of all.
 const HUNGRY: usize = 24;
 
 /// Above that, a long burst is handed over in parts of so many requests, each for one system call.
@@ -119,6 +121,8 @@ pub(super) struct UringQueue {
     in_flight: usize,
     /// Requests queued since the kernel was last entered.
     queued: usize,
+    /// Requests of this burst that it was handed before.
+    handed: usize,
     /// Its flushes.
     turns: Turns,
     /// The kernel's workers, and the threads that stand in for them.
@@ -168,6 +172,7 @@ impl UringQueue {
             slots: (0..depth).map(Slot::new).collect(),
             in_flight: 0,
             queued: 0,
+            handed: 0,
             turns: Turns::default(),
             workers: Workers::new(Some(flushed).filter(|_| !target.fuse), instead),
             waiting: VecDeque::with_capacity(usize::from(depth)),
@@ -422,13 +427,17 @@ impl DriverQueue for UringQueue {
             self.in_flight += 1;
             self.call(tag);
             self.queued += 1;
-            if self.queued == HANDOVER || self.in_flight <= HUNGRY {
+            let hungry = self.in_flight <= HUNGRY;
+            let part = if hungry { HANDOVER.min(self.handed + 1) } else { HANDOVER };
+            if self.queued >= part {
+                self.handed += self.queued;
                 self.enter(now);
             }
         }
     }
 
     fn commit(&mut self, now: Nanos) {
+        self.handed = 0;
         if !self.workers.ticking {
             self.tick();
         }
