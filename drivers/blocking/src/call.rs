@@ -45,7 +45,7 @@ pub(crate) fn plain(call: impl FnOnce() -> io::Result<()>) -> Outcome {
     }
 }
 
-fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     // Nothing of this crate's is touched by the call: a driver that panics in the middle of its own
     // state finds that state as it left it.
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| format!("panicked: {}", words(&*panic)))

@@ -10,12 +10,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use weir_bio::{Buf, Data, Op, Status};
-use weir_queue::{Notices, Tag};
+use weir_bio::{Buf, Data, Flags, Op, SECTOR, Status};
+use weir_queue::{DriverError, EXTENTS_MAX, Extent, Notices, Tag};
 
 use crate::BlockingDriver;
 use crate::call::{self, INTERRUPTIONS_MAX, Outcome};
 use crate::outlet::Outlet;
+
+/// Bytes of zeros in one write, where a driver can make none itself.
+const ZEROS_MAX: u64 = 1 << 20;
 
 /// A request in the hands of a crew.
 pub(crate) struct Job {
@@ -23,6 +26,7 @@ pub(crate) struct Job {
     pub(crate) op: Op,
     pub(crate) offset: u64,
     pub(crate) len: u64,
+    pub(crate) flags: Flags,
     pub(crate) lent: Vec<Data>,
     pub(crate) outlet: Arc<Outlet>,
 }
@@ -226,6 +230,7 @@ impl Crew {
             Op::Read | Op::Write => self.transfer_all(number, job),
             Op::Flush => self.flush(number),
             Op::Discard => self.repeat(number, op, || call::plain(|| driver.trim(offset, len))),
+            Op::WriteZeroes => self.zero(number, job),
             _ => Status::NotSupp,
         }
     }
@@ -265,6 +270,26 @@ impl Crew {
             if !status.is_ok() {
                 return status;
             }
+        }
+        status
+    }
+
+    /// Has a range made zeros; where the driver cannot, and the caller does not ask for speed or
+    /// nothing, zeros are written.
+    fn zero(&self, number: u64, job: &Job) -> Status {
+        let (offset, len) = (job.offset, job.len);
+        let keep = job.flags.has(Flags::NOUNMAP);
+        let zeroed =
+            self.repeat(number, job.op, || call::plain(|| self.driver.zero(offset, len, keep)));
+        if zeroed != Status::NotSupp || job.flags.has(Flags::NOFALLBACK) {
+            return zeroed;
+        }
+        let (mut at, end, mut status) = (offset, offset + len, Status::Ok);
+        let mut zeros = vec![0; len.min(ZEROS_MAX) as usize];
+        while at < end && status.is_ok() {
+            let bytes = (end - at).min(ZEROS_MAX);
+            status = self.transfer(number, Op::Write, at, &mut zeros[..bytes as usize]);
+            at += bytes;
         }
         status
     }
@@ -331,6 +356,35 @@ impl Crew {
         self.work().under_way.iter().any(|job| job.number == number && job.given_up)
     }
 
+    /// The driver's answer to a question about a range, made by the thread that asks. One that is
+    /// none is told of, and everything is data.
+    pub(crate) fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
+        let (offset, len) = (sector * SECTOR, sectors * SECTOR);
+        let failed = |source: io::Error| {
+            let what = format!("blocking driver: allocation of {len} bytes at offset {offset}");
+            DriverError { what, source: Some(source) }
+        };
+        for _ in 0..INTERRUPTIONS_MAX {
+            match call::guarded(|| self.driver.allocation(offset, len)) {
+                Ok(Ok(extents)) if is_answer(&extents, sectors) => return Ok(extents),
+                Ok(Ok(extents)) => {
+                    let told = format!(
+                        "blocking driver: allocation of {sectors} sectors: {} extents of {} \
+                         sectors are no answer; everything is taken for data",
+                        extents.len(),
+                        extents.iter().map(|extent| u128::from(extent.sectors)).sum::<u128>()
+                    );
+                    self.notices.add(told);
+                    return Ok(vec![Extent { sectors, hole: false, zero: false }]);
+                }
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(error)) => return Err(failed(error)),
+                Err(panic) => return Err(failed(io::Error::other(panic))),
+            }
+        }
+        Err(failed(io::ErrorKind::Interrupted.into()))
+    }
+
     /// Tells of a call that broke its contract, once for each kind of call.
     fn tell_broken(&self, op: Op, how: &str) {
         let mut work = self.work();
@@ -343,6 +397,7 @@ impl Crew {
             Op::Read => "read",
             Op::Write => "write",
             Op::Flush => "flush",
+            Op::WriteZeroes => "zero",
             _ => "trim",
         };
         let notice = format!(
@@ -351,4 +406,13 @@ impl Crew {
         // A listener that panics does not take the thread with it.
         let _ = catch_unwind(AssertUnwindSafe(|| self.notices.add(notice)));
     }
+}
+
+/// Whether extents cover a range of so many sectors, or its beginning.
+fn is_answer(extents: &[Extent], sectors: u64) -> bool {
+    let all = extents.iter().try_fold(0_u64, |all, extent| all.checked_add(extent.sectors));
+    let has_place = (1..=EXTENTS_MAX).contains(&extents.len());
+    has_place
+        && extents.iter().all(|extent| extent.sectors > 0)
+        && all.is_some_and(|all| all <= sectors)
 }

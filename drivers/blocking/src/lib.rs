@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 
 use weir_bio::{Limits, SECTOR};
-use weir_queue::{Affinity, Driver, DriverError, DriverQueue, Queues};
+use weir_queue::{Affinity, Driver, DriverError, DriverQueue, Extent, Queues};
 
 use crate::crew::Crew;
 use crate::queue::BlockingQueue;
@@ -30,7 +30,7 @@ const QUEUES_MAX: u16 = 64;
 /// Largest read or write, sectors: 1 MiB.
 const SECTORS_MAX: u32 = 2048;
 
-/// Largest discard, sectors: 1 GiB.
+/// Largest discard or zeroing, sectors: 1 GiB.
 const TRIM_SECTORS_MAX: u32 = 1 << 21;
 
 /// Threads if nothing is said.
@@ -91,6 +91,29 @@ pub trait BlockingDriver: Send + Sync + 'static {
         let _ = (offset, len);
         Ok(())
     }
+
+    /// Makes a range zeros, quicker than a write of them. With `keep` it stays allocated, so that
+    /// later writes into it have room. Called where [`BlockingOptions::zero`] offers it.
+    ///
+    /// # Errors
+    /// See the trait. With [`Unsupported`](io::ErrorKind::Unsupported), or EOPNOTSUPP, zeros are
+    /// written instead.
+    fn zero(&self, offset: u64, len: u64, keep: bool) -> io::Result<()> {
+        let _ = (offset, len, keep);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Which of a range is allocated: extents in the disk's order, from `offset` on, that cover the
+    /// range or its beginning; in sectors of 512 bytes, 1,024 extents at most. "Everything is data"
+    /// is always correct. Called by a thread that asks, not by those of the driver, and it may
+    /// block.
+    ///
+    /// # Errors
+    /// The failure, for the one who asks.
+    fn allocation(&self, offset: u64, len: u64) -> io::Result<Vec<Extent>> {
+        let _ = offset;
+        Ok(vec![Extent { sectors: len / SECTOR, hole: false, zero: false }])
+    }
 }
 
 impl<D: BlockingDriver + ?Sized> BlockingDriver for Arc<D> {
@@ -113,6 +136,14 @@ impl<D: BlockingDriver + ?Sized> BlockingDriver for Arc<D> {
     fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
         (**self).trim(offset, len)
     }
+
+    fn zero(&self, offset: u64, len: u64, keep: bool) -> io::Result<()> {
+        (**self).zero(offset, len, keep)
+    }
+
+    fn allocation(&self, offset: u64, len: u64) -> io::Result<Vec<Extent>> {
+        (**self).allocation(offset, len)
+    }
 }
 
 /// What a [`BlockingDriver`] is like.
@@ -121,13 +152,15 @@ pub struct BlockingOptions {
     threads: u16,
     block: u32,
     trim: bool,
+    zero: bool,
     read_only: bool,
 }
 
 impl Default for BlockingOptions {
-    /// 4 threads, blocks of 512 bytes, no trim, written to.
+    /// 4 threads, blocks of 512 bytes, no trim, no zeroing, written to.
     fn default() -> BlockingOptions {
-        BlockingOptions { threads: THREADS, block: SECTOR as u32, trim: false, read_only: false }
+        let block = SECTOR as u32;
+        BlockingOptions { threads: THREADS, block, trim: false, zero: false, read_only: false }
     }
 }
 
@@ -154,6 +187,12 @@ impl BlockingOptions {
     #[must_use]
     pub fn trim(self) -> BlockingOptions {
         BlockingOptions { trim: true, ..self }
+    }
+
+    /// Offers writes of zeros that bring none.
+    #[must_use]
+    pub fn zero(self) -> BlockingOptions {
+        BlockingOptions { zero: true, ..self }
     }
 
     /// Refuses writes before they come to it.
@@ -186,7 +225,7 @@ impl Blocking {
             let what = format!("blocking driver: {what}");
             Err(DriverError { what, source: None })
         };
-        let BlockingOptions { threads, block, trim, read_only } = options;
+        let BlockingOptions { threads, block, trim, zero, read_only } = options;
         if !(THREADS_MIN..=THREADS_MAX).contains(&threads) {
             return fault(format!("threads={threads} is outside {THREADS_MIN}..={THREADS_MAX}"));
         }
@@ -213,6 +252,8 @@ impl Blocking {
             dma_alignment: 0,
             max_hw_discard_sectors: if trim { TRIM_SECTORS_MAX } else { 0 },
             discard_granularity: block,
+            max_write_zeroes_sectors: if zero { TRIM_SECTORS_MAX } else { 0 },
+            fast_write_zeroes: zero,
             ..Limits::default()
         };
         Ok(Blocking { crew: Arc::new(Crew::new(Arc::new(driver), threads)), limits })
@@ -273,6 +314,10 @@ impl Driver for Blocking {
             source: Some(source),
         })?;
         Ok(Box::new(queue))
+    }
+
+    fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
+        self.crew.allocation(sector, sectors)
     }
 
     fn faults(&self) -> Vec<String> {

@@ -46,18 +46,19 @@ impl DriverQueue for BlockingQueue {
     fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
         while let Some((tag, request)) = batch.peek() {
             let (op, offset, len) = (request.op(), request.offset(), request.len());
+            let flags = request.flags();
             match op {
                 // To do nothing is a correct answer.
                 Op::Prefetch => self.at_once.push((tag, Status::Ok)),
-                Op::Read | Op::Write | Op::Flush | Op::Discard => {
+                Op::Read | Op::Write | Op::Flush | Op::Discard | Op::WriteZeroes => {
                     let mut lent = self.spare.pop().unwrap_or_default();
                     if op.has_data() {
                         request.lend(&mut lent);
                     }
                     let outlet = Arc::clone(&self.outlet);
-                    self.taken.push(Job { tag, op, offset, len, lent, outlet });
+                    self.taken.push(Job { tag, op, offset, len, flags, lent, outlet });
                 }
-                Op::SecureErase | Op::WriteZeroes | Op::DrvIn | Op::DrvOut => {
+                Op::SecureErase | Op::DrvIn | Op::DrvOut => {
                     self.at_once.push((tag, Status::NotSupp));
                 }
             }
@@ -109,5 +110,95 @@ impl DriverQueue for BlockingQueue {
 impl Drop for BlockingQueue {
     fn drop(&mut self) {
         self.crew.leave(&self.outlet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use weir_bio::{Bio, Buf};
+    use weir_queue::rig::Rig;
+
+    use super::*;
+    use crate::BlockingDriver;
+
+    /// Takes and gives any bytes.
+    struct Anything;
+
+    impl BlockingDriver for Anything {
+        fn size(&self) -> u64 {
+            1 << 20
+        }
+
+        fn read(&self, _: u64, bytes: &mut [u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn write(&self, _: u64, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Notes the most spare vectors that the queue has had, and the room in one.
+    struct Watched {
+        queue: BlockingQueue,
+        most: Arc<[AtomicUsize; 2]>,
+    }
+
+    impl DriverQueue for Watched {
+        fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
+            self.queue.submit(batch, now);
+        }
+
+        fn commit(&mut self, now: Nanos) {
+            self.queue.commit(now);
+        }
+
+        fn reap(&mut self, now: Nanos, done: &mut Done) {
+            self.queue.reap(now, done);
+            let room = self.queue.spare.iter().map(Vec::capacity).max().unwrap_or(0);
+            self.most[0].fetch_max(self.queue.spare.len(), Ordering::Relaxed);
+            self.most[1].fetch_max(room, Ordering::Relaxed);
+        }
+
+        fn in_flight(&self) -> usize {
+            self.queue.in_flight()
+        }
+    }
+
+    #[test]
+    fn spare_memory_stays_within_the_depth_whatever_is_asked_for_how_often() {
+        const DEPTH: usize = 8;
+        let crew = Arc::new(Crew::new(Arc::new(Anything), 2));
+        let most = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let queue = BlockingQueue::open(&crew, DEPTH as u16).expect("threads");
+        let queue = Watched { queue, most: Arc::clone(&most) };
+        let mut rig = Rig::new(Box::new(queue), DEPTH as u16);
+        let page = || Buf::zeroed(4096);
+        for round in 0..64 {
+            let bios: Vec<Bio> = (0..DEPTH as u64)
+                .map(|at| match (round + at) % 5 {
+                    0 => Bio::new(Op::Prefetch, at * 8, 8, Data::None),
+                    1 => Bio::flush(),
+                    2 => Bio::new(Op::SecureErase, at * 8, 8, Data::None),
+                    3 => Bio::read(at * 8, page()),
+                    _ => Bio::write(at * 8, page()),
+                })
+                .collect();
+            assert!(rig.submit(bios, Nanos(1)).is_none(), "a place for each");
+            let mut answered = 0;
+            while answered < DEPTH {
+                answered += rig.reap(Nanos(2)).len();
+                std::thread::yield_now();
+            }
+        }
+        let [spare, room] = [0, 1].map(|which| most[which].load(Ordering::Relaxed));
+        assert!((1..=DEPTH).contains(&spare), "{spare} vectors of a queue of depth {DEPTH}");
+        assert!(room <= 16, "room for {room} pieces, where no request had more than one");
     }
 }

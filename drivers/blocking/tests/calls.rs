@@ -6,12 +6,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::Thread;
 
-use weir_bio::{Bio, Buf, Data, Nanos, Op, Status};
+use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Status};
 use weir_blocking::{Blocking, BlockingDriver, BlockingOptions};
 use weir_laws::driver::{Kept, hold};
 use weir_laws::seeds;
 use weir_queue::rig::{Answered, Rig};
-use weir_queue::{Cancel, Driver, Wake};
+use weir_queue::{Cancel, Driver, Extent, Wake};
 
 const SIZE: u64 = 1 << 20;
 const DEPTH: u16 = 16;
@@ -62,6 +62,131 @@ impl<F: Fn(Op, u64) -> io::Result<()> + Send + Sync + 'static> BlockingDriver fo
         self.bytes.lock().unwrap()[offset as usize..(offset + len) as usize].fill(0xEE);
         Ok(())
     }
+}
+
+/// What a call of `zero` says, by what it was told to keep.
+type Zero = fn(bool) -> io::Result<()>;
+
+/// What is allocated of so many sectors.
+type Answers = fn(u64) -> io::Result<Vec<Extent>>;
+
+/// As [`Memory`], that makes zeros and knows what is allocated: what is told it.
+struct Zeroing {
+    memory: Memory<fn(Op, u64) -> io::Result<()>>,
+    zero: Zero,
+    allocation: Answers,
+    /// Calls of `zero`, with what they were told to keep.
+    zeroed: Zeroed,
+}
+
+impl BlockingDriver for Zeroing {
+    fn size(&self) -> u64 {
+        SIZE
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.memory.read(offset, bytes)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.memory.write(offset, bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn zero(&self, offset: u64, len: u64, keep: bool) -> io::Result<()> {
+        self.zeroed.lock().unwrap().push((offset, len, keep));
+        (self.zero)(keep)?;
+        self.memory.bytes.lock().unwrap()[offset as usize..(offset + len) as usize].fill(0);
+        Ok(())
+    }
+
+    fn allocation(&self, _: u64, len: u64) -> io::Result<Vec<Extent>> {
+        (self.allocation)(len / 512)
+    }
+}
+
+type Zeroed = Arc<Mutex<Vec<(u64, u64, bool)>>>;
+
+/// With bytes that are no zeros, and the calls of `zero`.
+fn zeroing(zero: Zero, allocation: Answers) -> (Blocking, Zeroed) {
+    let memory = Memory::new((|_, _| Ok(())) as fn(Op, u64) -> io::Result<()>);
+    memory.bytes.lock().unwrap().fill(7);
+    let zeroed = Zeroed::default();
+    let driver = Zeroing { memory, zero, allocation, zeroed: Arc::clone(&zeroed) };
+    (Blocking::new(driver, BlockingOptions::new().zero()).unwrap(), zeroed)
+}
+
+fn no_answer(_: u64) -> io::Result<Vec<Extent>> {
+    panic!("it is not asked")
+}
+
+#[test]
+fn zeros_are_made_by_the_driver_or_written_where_it_cannot_and_that_is_allowed() {
+    let range = |flags| Bio::new(Op::WriteZeroes, 8, 16, Data::None).with(flags);
+    let cannot: Zero = |_| Err(io::ErrorKind::Unsupported.into());
+    let full: Zero = |_| Err(io::Error::from_raw_os_error(28));
+    for (zero, flags, told, is_zero) in [
+        ((|_| Ok(())) as Zero, Flags::NONE, Status::Ok, true),
+        (|_| Ok(()), Flags::NOUNMAP, Status::Ok, true),
+        (cannot, Flags::NONE, Status::Ok, true),
+        (cannot, Flags::NOFALLBACK, Status::NotSupp, false),
+        (full, Flags::NONE, Status::NoSpc, false),
+    ] {
+        let (driver, zeroed) = zeroing(zero, no_answer);
+        let limits = driver.limits();
+        assert!(limits.max_write_zeroes_sectors >= 16 && limits.fast_write_zeroes);
+        let mut rig = open(&driver);
+        assert_eq!(status(&mut rig, range(flags)), told, "{flags:?}");
+        let keep = flags.has(Flags::NOUNMAP);
+        assert_eq!(*zeroed.lock().unwrap(), [(4096, 8192, keep)], "{flags:?}");
+        let found = run(&mut rig, vec![Bio::read(0, Buf::zeroed(16384))]).remove(0);
+        let found = found.data.to_vec();
+        let inside = if is_zero { 0 } else { 7 };
+        assert!(found[..4096].iter().chain(&found[12288..]).all(|byte| *byte == 7), "around");
+        assert!(found[4096..12288].iter().all(|byte| *byte == inside), "{flags:?}");
+    }
+    // One that offers none is not asked.
+    let memory = Memory::new(|_, _| Ok(()));
+    assert_eq!(blocking(memory, 1).limits().max_write_zeroes_sectors, 0);
+}
+
+#[test]
+fn what_is_allocated_is_the_drivers_answer_if_it_is_one() {
+    let hole = |sectors| Extent { sectors, hole: true, zero: true };
+    let data = |sectors| Extent { sectors, hole: false, zero: false };
+    let of = |answer: Answers| {
+        let (driver, _) = zeroing(|_| Ok(()), answer);
+        (driver.allocation(8, 64), driver.notices())
+    };
+    let (told, notices) = of(|sectors| {
+        let part = |hole, sectors| Extent { sectors, hole, zero: hole };
+        Ok(vec![part(true, 8), part(false, sectors - 16)])
+    });
+    assert_eq!(told.unwrap(), [hole(8), data(48)], "its beginning is enough");
+    assert!(notices.is_empty());
+    let bad: [Answers; 4] = [
+        |_| Ok(Vec::new()),
+        |sectors| Ok(vec![Extent { sectors: sectors + 1, hole: true, zero: true }]),
+        |_| Ok(vec![Extent { sectors: 0, hole: true, zero: true }]),
+        |_| Ok(vec![Extent { sectors: u64::MAX, hole: true, zero: true }; 2]),
+    ];
+    for answer in bad {
+        let (told, notices) = of(answer);
+        assert_eq!(told.unwrap(), [data(64)]);
+        assert!(notices[0].contains("allocation of 64 sectors: "), "{notices:?}");
+    }
+    let (told, _) = of(|_| Err(io::Error::from_raw_os_error(5)));
+    let told = told.unwrap_err();
+    assert_eq!(told.what, "blocking driver: allocation of 32768 bytes at offset 4096");
+    assert_eq!(told.source.unwrap().raw_os_error(), Some(5));
+    let (told, _) = of(|_| panic!("no table"));
+    assert_eq!(told.unwrap_err().source.unwrap().to_string(), "panicked: no table");
+    // Without an answer of its own, everything is data.
+    let plain = blocking(Memory::new(|_, _| Ok(())), 1);
+    assert_eq!(plain.allocation(0, 2048).unwrap(), [data(2048)]);
 }
 
 fn blocking(driver: impl BlockingDriver, threads: u16) -> Blocking {
