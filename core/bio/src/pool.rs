@@ -4,10 +4,14 @@
 //! bytes, and to take it costs a lock and two small allocations.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use crate::PAGE;
 use crate::buf::Buf;
+use crate::line::Waiting;
 use crate::region::Region;
 
 /// Buffers of one length, for any thread. A [`Buf`] that was taken goes back with its drop, on
@@ -60,6 +64,12 @@ impl BufPool {
         Some(Buf::of_pool(start, self.len, Arc::clone(&self.region)))
     }
 
+    /// As [`take`](BufPool::take), for a task, which waits until one is free: a [`Future`] of the
+    /// buffer, for any runtime or none.
+    pub fn acquire(&self) -> Acquire {
+        Acquire { pool: self.clone(), waiting: Waiting::default() }
+    }
+
     /// Buffers that are free now.
     #[must_use]
     pub fn free(&self) -> usize {
@@ -81,10 +91,93 @@ impl fmt::Debug for BufPool {
     }
 }
 
+/// A wait for a buffer of a pool. Those that wait are woken in order; one that comes just then may
+/// be quicker. One that was woken and is dropped wakes the next.
+#[must_use = "no buffer is taken before it is awaited"]
+pub struct Acquire {
+    pool: BufPool,
+    waiting: Waiting,
+}
+
+impl Future for Acquire {
+    type Output = Buf;
+
+    /// Polled again when it was ready, it waits for another buffer.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Buf> {
+        let Acquire { pool, waiting } = &mut *self;
+        match pool.region.take_or_wait(waiting, context.waker()) {
+            Some(start) => Poll::Ready(Buf::of_pool(start, pool.len, Arc::clone(&pool.region))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        self.pool.region.leave_line(&mut self.waiting);
+    }
+}
+
+impl fmt::Debug for Acquire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Acquire({:?})", self.pool)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Wake, Waker};
+
     use super::*;
     use crate::Data;
+
+    #[derive(Default)]
+    struct Tally(AtomicU32);
+
+    impl Wake for Tally {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Tally {
+        fn poll(self: &Arc<Self>, acquire: &mut Acquire) -> Poll<Buf> {
+            let waker = Waker::from(Arc::clone(self));
+            Pin::new(acquire).poll(&mut Context::from_waker(&waker))
+        }
+
+        fn woken(&self) -> u32 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    #[test]
+    fn tasks_wait_for_a_buffer_in_order_and_one_that_goes_leaves_it_to_the_next() {
+        let pool = BufPool::new(512, 1);
+        let (mut first, mut second, mut third) = (pool.acquire(), pool.acquire(), pool.acquire());
+        let [one, other, last] = [(); 3].map(|()| Arc::new(Tally::default()));
+        let Poll::Ready(buf) = one.poll(&mut first) else { panic!("it is free") };
+        assert!(other.poll(&mut second).is_pending());
+        assert!(other.poll(&mut second).is_pending(), "in line once");
+        assert!(last.poll(&mut third).is_pending());
+        drop(buf);
+        assert_eq!((other.woken(), last.woken()), (1, 0), "the first in line");
+        drop(second);
+        assert_eq!((last.woken(), pool.free()), (1, 1), "what was meant for the one that went");
+        // One that was quicker: the task stands where it stood.
+        let quick = pool.take().unwrap();
+        assert!(last.poll(&mut third).is_pending());
+        let mut behind = pool.acquire();
+        assert!(other.poll(&mut behind).is_pending());
+        drop(quick);
+        assert_eq!((last.woken(), other.woken()), (2, 1));
+        assert!(last.poll(&mut third).is_ready());
+        drop(third);
+        assert_eq!(other.woken(), 2, "its buffer was free again");
+        drop(behind);
+        assert_eq!(pool.free(), 1);
+    }
 
     #[test]
     fn buffers_lie_page_by_page_and_each_is_there_once() {

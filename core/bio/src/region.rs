@@ -3,8 +3,10 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use crate::PAGE;
+use crate::line::{Line, Waiting};
 
 /// Places of one size. The last buffer or handle of its pool frees them.
 pub(crate) struct Region {
@@ -12,8 +14,15 @@ pub(crate) struct Region {
     layout: Layout,
     /// Bytes of a place.
     step: usize,
-    /// Places that are free, by number.
-    free: Mutex<Vec<u32>>,
+    free: Mutex<Free>,
+}
+
+/// Places that are free.
+struct Free {
+    /// By number.
+    places: Vec<u32>,
+    /// Tasks that wait for one.
+    tasks: Line,
 }
 
 impl Region {
@@ -25,31 +34,74 @@ impl Region {
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
         // In this order the first one is taken first.
-        let free = Mutex::new((0..(bytes / step) as u32).rev().collect());
-        Region { start, layout, step, free }
+        let places = (0..(bytes / step) as u32).rev().collect();
+        Region { start, layout, step, free: Mutex::new(Free { places, tasks: Line::new() }) }
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
+    fn free(&self) -> MutexGuard<'_, Free> {
         // Nothing panics under the lock, so nothing is half done.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where a place begins that was free and is the caller's now.
     pub(crate) fn take(&self) -> Option<NonNull<u8>> {
-        let place = self.free().pop()?;
+        let place = self.free().places.pop()?;
+        Some(self.start_of(place))
+    }
+
+    fn start_of(&self, place: u32) -> NonNull<u8> {
         // SAFETY: the places lie in the allocation.
-        Some(unsafe { self.start.add(place as usize * self.step) })
+        unsafe { self.start.add(place as usize * self.step) }
+    }
+
+    /// As [`take`](Region::take), for a task: one that finds none is woken when there may be one.
+    /// It keeps `waiting` until then, or gives it back to [`leave_line`](Region::leave_line).
+    pub(crate) fn take_or_wait(&self, waiting: &mut Waiting, waker: &Waker) -> Option<NonNull<u8>> {
+        let mut free = self.free();
+        let Some(place) = free.places.pop() else {
+            let before = free.tasks.wait(waiting, waker);
+            // A waker may drop anything, so no lock is held.
+            drop(free);
+            drop(before);
+            return None;
+        };
+        let left = free.tasks.leave(waiting);
+        drop(free);
+        drop(left);
+        Some(self.start_of(place))
+    }
+
+    /// The task waits no more; a place that it was woken for is the next one's.
+    pub(crate) fn leave_line(&self, waiting: &mut Waiting) {
+        let mut free = self.free();
+        let left = free.tasks.leave(waiting);
+        let next = match left.was_woken && !free.places.is_empty() {
+            true => free.tasks.first(),
+            false => None,
+        };
+        drop(free);
+        drop(left);
+        if let Some(next) = next {
+            next.wake();
+        }
     }
 
     /// The last piece of the place that begins here is gone.
     pub(crate) fn put_back(&self, start: NonNull<u8>) {
         let offset = start.as_ptr() as usize - self.start.as_ptr() as usize;
-        self.free().push((offset / self.step) as u32);
+        let mut free = self.free();
+        free.places.push((offset / self.step) as u32);
+        let next = free.tasks.first();
+        drop(free);
+        // Outside the lock: a waker may poll on the spot.
+        if let Some(next) = next {
+            next.wake();
+        }
     }
 
     /// Places that are free.
     pub(crate) fn count_free(&self) -> usize {
-        self.free().len()
+        self.free().places.len()
     }
 
     /// Bytes of all places.

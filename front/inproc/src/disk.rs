@@ -11,7 +11,7 @@ use weir_queue::{Completion, Device, Driver, MapControl, Stats};
 
 use crate::aside::Aside;
 use crate::drivers::Blocking;
-use crate::enqueue::Enqueue;
+use crate::enqueue::{Enqueue, Permit, Reserve};
 use crate::error::{Bounds, IoError};
 use crate::lease::Lease;
 use crate::open::{self, Error, Opened};
@@ -103,7 +103,8 @@ impl Disk {
 
     /// The host whose reactors turn it: for services beside it, such as an NBD server, and for
     /// other disks. Where it is the one that disks share which were told of none, a
-    /// [`stop`](Host::stop) of it closes all of them.
+    /// [`stop`](Host::stop) of it closes all of them; disks that are opened afterwards share a new
+    /// one.
     #[must_use]
     pub fn host(&self) -> &Arc<Host> {
         &self.open.host
@@ -164,6 +165,35 @@ impl Disk {
     /// ```
     pub fn enqueue(&self, bio: Bio) -> Enqueue {
         Enqueue::new(bio, Arc::clone(&self.open))
+    }
+
+    /// Waits, in the task, for a place in the [backlog](Builder::backlog) that is kept for one I/O:
+    /// for a task that takes its memory only then.
+    ///
+    /// ```
+    /// # async fn read(disk: weir::Disk, pool: weir::BufPool) -> weir::Status {
+    /// let permit = disk.reserve().await;
+    /// permit.start(weir::Bio::read(0, pool.acquire().await)).await.status
+    /// # }
+    /// ```
+    pub fn reserve(&self) -> Reserve {
+        Reserve::new(Arc::clone(&self.open))
+    }
+
+    /// As [`reserve`](Disk::reserve), without waiting. `None`: the backlog is full.
+    pub fn try_reserve(&self) -> Option<Permit> {
+        Permit::at_once(&self.open)
+    }
+
+    /// Has `listener` hear what happens to the disk that no I/O alone should tell of. A second
+    /// listener takes the first one's place. It is called by the thread on which it happens, a
+    /// reactor or the submitter of an I/O, which waits for it: it must not block, nor call what
+    /// changes the disk.
+    pub fn on_notice(&self, listener: impl Fn(Notice<'_>) + Send + Sync + 'static) {
+        let listener = Arc::new(listener);
+        let fails = Arc::clone(&listener);
+        self.device().on_failure(Arc::new(move |told| fails(Notice::Fails(told))));
+        self.device().on_change(Arc::new(move || listener(Notice::MayHaveGrown)));
     }
 
     /// Asks for an I/O to end that the disk has not accepted yet: one that waits behind a full
@@ -257,7 +287,20 @@ impl fmt::Debug for Disk {
     }
 }
 
+/// What a listener of [`Disk::on_notice`] is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice<'a> {
+    /// The first flush has failed, or I/O begins to fail: a sentence about it. Failures of one kind
+    /// are told once, and again after a minute without one; [`Device::failures`] counts them.
+    Fails(&'a str),
+    /// A server or a target says that it has changed, as when it was enlarged:
+    /// [`Device::enlarge`] may find something.
+    MayHaveGrown,
+}
+
 /// The source of a disk: a target, or a device made by the caller.
+#[non_exhaustive]
 #[expect(clippy::large_enum_variant, reason = "one for each disk that is opened")]
 pub enum Source {
     /// A target string.

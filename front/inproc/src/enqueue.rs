@@ -1,4 +1,4 @@
-//! A disk's bounded queue, awaited.
+//! A disk's bounded queue, awaited: for an I/O, or for a place before there is one.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use weir_bio::Bio;
-use weir_live::{Job, Waiting};
+use weir_live::{Job, Place, Waiting};
 
-use crate::pending::Pending;
+use crate::pending::{Pending, Reply};
 use crate::shared::Open;
 
 /// An I/O that waits for a place in the disk's [backlog](crate::Builder::backlog): a [`Future`] of
@@ -66,5 +66,82 @@ impl Drop for Enqueue {
 impl std::fmt::Debug for Enqueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Enqueue({})", if self.bio.is_some() { "waits for room" } else { "started" })
+    }
+}
+
+/// A wait for a place in the disk's [backlog](crate::Builder::backlog), before there is memory for
+/// an I/O: a [`Future`] of a [`Permit`], for any runtime or none. Places are given as to an
+/// [`Enqueue`], with which it stands in one line.
+#[must_use = "no place is kept before it is awaited"]
+pub struct Reserve {
+    waiting: Waiting,
+    /// Which of the disk's doors it waits at.
+    door: usize,
+    open: Arc<Open>,
+}
+
+impl Reserve {
+    pub(crate) fn new(open: Arc<Open>) -> Reserve {
+        Reserve { waiting: Waiting::default(), door: open.next_door(), open }
+    }
+}
+
+impl Future for Reserve {
+    type Output = Permit;
+
+    /// Polled again when it was ready, it waits for another place.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
+        let Reserve { waiting, door, open } = &mut *self;
+        match open.doors[*door].room_for(waiting, context.waker()) {
+            Some(entry) => {
+                let place = entry.keep();
+                Poll::Ready(Permit { place, door: *door, open: Arc::clone(open) })
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        self.open.doors[self.door].leave_line(&mut self.waiting);
+    }
+}
+
+impl std::fmt::Debug for Reserve {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reserve(disk {})", self.open.name())
+    }
+}
+
+/// A place in a disk's backlog, kept for one I/O. It keeps the disk open, and counts against the
+/// backlog until it is used or dropped.
+#[must_use = "the place is free again when it is dropped"]
+pub struct Permit {
+    place: Place<Reply>,
+    door: usize,
+    open: Arc<Open>,
+}
+
+impl Permit {
+    pub(crate) fn at_once(open: &Arc<Open>) -> Option<Permit> {
+        let door = open.next_door();
+        let place = open.doors[door].room()?.keep();
+        Some(Permit { place, door, open: Arc::clone(open) })
+    }
+
+    /// Starts an I/O at the place, without blocking. On a disk that was closed meanwhile it ends
+    /// [`Offline`](weir_bio::Status::Offline), with its memory.
+    pub fn start(self, bio: Bio) -> Pending {
+        let Permit { place, door, open } = self;
+        let (pending, reply) = Pending::new(&bio, open.refusal(&bio));
+        open.doors[door].put(place, Job::new(bio, reply));
+        pending
+    }
+}
+
+impl std::fmt::Debug for Permit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Permit(disk {})", self.open.name())
     }
 }

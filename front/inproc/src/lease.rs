@@ -10,15 +10,23 @@ use weir_live::Host;
 /// Most reactors of a host that was not told how many.
 const REACTORS_MAX: usize = 8;
 
-/// The host, and how many disks have it. The one thing of the library that is the process's.
-static SHARED: Mutex<Option<(Arc<Host>, usize)>> = Mutex::new(None);
+/// The host and its disks. The one thing of the library that is the process's.
+static SHARED: Mutex<Option<Leased>> = Mutex::new(None);
+
+struct Leased {
+    host: Arc<Host>,
+    /// How many disks have it.
+    disks: usize,
+    /// Devices of disks that are gone and did not come to an end.
+    given_up: usize,
+}
 
 /// A disk's share in the host. The last one ends the reactors.
 pub(crate) struct Lease {
     host: Arc<Host>,
 }
 
-fn shared() -> MutexGuard<'static, Option<(Arc<Host>, usize)>> {
+fn shared() -> MutexGuard<'static, Option<Leased>> {
     // The count is changed in one step, so nothing is half done.
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -29,25 +37,29 @@ fn reactors() -> usize {
 }
 
 impl Lease {
-    /// A share in the host, which is started for the first.
+    /// A share in the host, which is started for the first, and for the first after a
+    /// [`stop`](Host::stop): the shares in the one that was stopped stay in that.
     ///
     /// # Errors
     /// The system's: no thread or descriptor is left.
     pub(crate) fn take() -> io::Result<Lease> {
         let mut shared = shared();
-        let (host, disks) = match &mut *shared {
-            Some(shared) => shared,
-            none => none.insert((Arc::new(Host::new(reactors())?), 0)),
+        let leased = match &mut *shared {
+            Some(leased) if !leased.host.has_ended() => leased,
+            none => {
+                let host = Arc::new(Host::new(reactors())?);
+                none.insert(Leased { host, disks: 0, given_up: 0 })
+            }
         };
-        *disks += 1;
-        Ok(Lease { host: Arc::clone(host) })
+        leased.disks += 1;
+        Ok(Lease { host: Arc::clone(&leased.host) })
     }
 
     /// A share in this host, if it is the one.
     pub(crate) fn of(host: &Arc<Host>) -> Option<Lease> {
         let mut shared = shared();
-        let (_, disks) = shared.as_mut().filter(|(known, _)| Arc::ptr_eq(known, host))?;
-        *disks += 1;
+        let leased = shared.as_mut().filter(|leased| Arc::ptr_eq(&leased.host, host))?;
+        leased.disks += 1;
         Some(Lease { host: Arc::clone(host) })
     }
 
@@ -61,14 +73,27 @@ impl Lease {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// The disk's device stays on the host although the disk goes: it did not come to an end.
+    pub(crate) fn gives_up(&self) {
+        if let Some(leased) = &mut *shared()
+            && Arc::ptr_eq(&leased.host, &self.host)
+        {
+            leased.given_up += 1;
+        }
+    }
+
     /// Gives it back, when nothing of the disk is left on the host. The last one waits until the
-    /// reactors have ended, no longer than so many ns.
+    /// reactors have ended, no longer than so many ns; and not at all for disks that were given up:
+    /// with only these left, the reactors end with the host's last handle.
     pub(crate) fn give_back(self, limit_ns: u64) {
         let host = Arc::clone(&self.host);
+        let of_host = |leased: &&Leased| Arc::ptr_eq(&leased.host, &host);
+        let given_up = shared().as_ref().filter(of_host).map_or(0, |leased| leased.given_up);
         drop(self);
-        let is_last = !shared().as_ref().is_some_and(|(other, _)| Arc::ptr_eq(other, &host));
-        if is_last && !host.is_here() {
-            // Disks that were given up may be left on it.
+        let is_last = shared().as_ref().filter(of_host).is_none();
+        let has_others = given_up == 0 || host.devices() > given_up;
+        if is_last && has_others && !host.is_here() {
+            // What is left was adopted by the program.
             let _ = host.stop(limit_ns);
         }
     }
@@ -77,10 +102,10 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut shared = shared();
-        let Some((host, disks)) = &mut *shared else { return };
-        if Arc::ptr_eq(host, &self.host) {
-            *disks -= 1;
-            if *disks == 0 {
+        let Some(leased) = &mut *shared else { return };
+        if Arc::ptr_eq(&leased.host, &self.host) {
+            leased.disks -= 1;
+            if leased.disks == 0 {
                 // Without any, its threads end: outside the lock.
                 let last = shared.take();
                 drop(shared);

@@ -90,7 +90,8 @@
 //! [`Disk::start`] and [`Disk::submit`] take I/O from any thread and hand it to a reactor. A
 //! [`Pending`] is a plain [`Future`] and needs no particular runtime.
 //!
-//! [`Disk::enqueue`] is awaited where `start` would block.
+//! [`Disk::enqueue`] is awaited where `start` would block, [`Disk::reserve`] before there is memory
+//! for an I/O, and [`BufPool::acquire`] for a buffer of a pool.
 //!
 //! # I/O and its end
 //! A [`Bio`] is one I/O in sectors of 512 bytes, whatever the disk's logical block; it owns its
@@ -155,9 +156,9 @@ pub struct ReadmeDocument;
 
 pub use aside::Aside;
 pub use cmdline::Cmdline;
-pub use disk::{Builder, Disk, Source};
+pub use disk::{Builder, Disk, Notice, Source};
 pub use drivers::{Blocking, BlockingDriver, BlockingOptions, Io};
-pub use enqueue::Enqueue;
+pub use enqueue::{Enqueue, Permit, Reserve};
 pub use error::{Cause, IoError};
 pub use nbd::{Export, Server};
 pub use open::{Error, ErrorKind, Opened, open, open_over, open_unreached};
@@ -168,8 +169,8 @@ pub use target::Target;
 pub use weir_access::{Address, Allow, Listen};
 pub use weir_bio::units;
 pub use weir_bio::{
-    Bio, Buf, BufPool, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Owner, Piece, Segment,
-    Segments, Status,
+    Acquire, Bio, Buf, BufPool, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Owner, Piece,
+    Segment, Segments, Status,
 };
 pub use weir_live::{Clock, EventWake, Host, Limited, Unpark};
 pub use weir_queue::{

@@ -119,6 +119,19 @@ impl<T: Turner> Session<T> {
         }
     }
 
+    /// As [`submit`](Session::submit) of each, with one look at the clock: their times count from
+    /// this call, or from the last wait for a place in it. So the I/Os are at hand when it is made;
+    /// it takes some 20 ns less for each.
+    pub fn submit_all(&mut self, bios: impl IntoIterator<Item = Bio>) {
+        let mut now = Clock.now();
+        for mut bio in bios {
+            while let Err(refused) = self.try_submit_at(bio, now) {
+                bio = self.wait_to_submit(refused);
+                now = Clock.now();
+            }
+        }
+    }
+
     /// As [`submit`](Session::submit), without blocking.
     ///
     /// # Errors
@@ -126,12 +139,17 @@ impl<T: Turner> Session<T> {
     /// [`poll`](Session::poll) or [`wait`](Session::wait), and try again. Or a cap of its group
     /// holds it back, for which nothing rings: try again at the time it says, by the clock of
     /// [`Clock`].
-    pub fn try_submit(&mut self, mut bio: Bio) -> Result<(), Refused> {
+    pub fn try_submit(&mut self, bio: Bio) -> Result<(), Refused> {
+        self.try_submit_at(bio, Clock.now())
+    }
+
+    #[inline]
+    fn try_submit_at(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
         let cookie = bio.cookie;
         let bounds = Bounds { block: self.block, size: self.size };
         bio.cookie = self.cookies.put(cookie, bounds.refusal(&self.device, &bio));
         let index = bio.cookie;
-        let refused = match self.submitter.submit(bio, Clock.now()) {
+        let refused = match self.submitter.submit(bio, now) {
             Ok(()) => return Ok(()),
             Err(refused) => refused,
         };

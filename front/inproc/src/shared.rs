@@ -154,6 +154,11 @@ impl Shared {
     fn close_or_log(&self) {
         if let Err(error) = self.close() {
             tracing::error!(disk = self.name(), %error, "the disk was not closed in order");
+            let hosting = self.hosting.lock().expect("the lock of the host's owner");
+            if let Some(Hosting::Shared(lease)) = &*hosting {
+                lease.gives_up();
+            }
+            drop(hosting);
             // A host of its own ends with it; another one goes on, without its waiting I/O.
             self.doors.iter().for_each(Door::remove);
         }

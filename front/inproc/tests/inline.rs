@@ -493,3 +493,42 @@ fn a_completion_whose_receiver_panics_leaves_the_session_in_order() {
     session.write_at(0, &[1; 4096]).unwrap();
     session.close().unwrap();
 }
+
+#[test]
+fn a_burst_is_submitted_in_one_call_whatever_places_there_are() {
+    for target in ["ram:4MiB", "ram:4MiB,nr_requests=4", "ram:4MiB,queue_mode=sq,nr_requests=4"] {
+        let burst = |byte: u64| {
+            (0..256).map(move |block| {
+                let buf = Buf::filled(4096, |bytes| bytes.fill((byte + block) as u8));
+                Bio::write(block * 8, buf).cookie(block)
+            })
+        };
+        let mut inline = Disk::builder(target).open_inline().unwrap();
+        let disk = Disk::open(target).unwrap();
+        let mut hosted = disk.session().unwrap();
+        let mut ended = [0_u64; 2];
+        inline.submit_all(burst(1));
+        while inline.in_flight() > 0 {
+            inline.wait(|write| {
+                assert_eq!(write.status, Status::Ok);
+                ended[0] += write.cookie;
+            });
+        }
+        hosted.submit_all(burst(2));
+        while hosted.in_flight() > 0 {
+            hosted.wait(|write| {
+                assert_eq!(write.status, Status::Ok);
+                ended[1] += write.cookie;
+            });
+        }
+        assert_eq!(ended, [255 * 128; 2], "{target}: each once");
+        let mut found = vec![0; 256 * 4096];
+        inline.read_at(0, &mut found).unwrap();
+        assert!(found.chunks(4096).zip(1..).all(|(block, byte)| block == [byte as u8; 4096]));
+        hosted.read_at(0, &mut found).unwrap();
+        assert!(found.chunks(4096).zip(2..).all(|(block, byte)| block == [byte as u8; 4096]));
+        inline.close().unwrap();
+        drop(hosted);
+        disk.close().unwrap();
+    }
+}

@@ -1,8 +1,12 @@
 //! The same refusal is the same errno and the same sentence whichever way an I/O came in.
 
+mod bed;
+
 use std::sync::mpsc::channel;
 
-use weir::{Bio, Buf, Data, Disk, Flags, IoError, Op, Session, Status};
+use bed::Folder;
+use weir::nbd::{Address, Export, Scope, Server, Settings};
+use weir::{Bio, Buf, Data, Disk, Flags, InlineSession, IoError, Op, Session, Status, Turner};
 
 /// Bytes of each disk.
 const SIZE: u64 = 1 << 20;
@@ -12,6 +16,9 @@ type Made = fn() -> Bio;
 
 /// A blocking call.
 type Call = fn(&mut Session) -> Result<(), IoError>;
+
+/// A refused I/O of an inline session: the blocking call for it.
+type InlineCall = fn(&mut InlineSession) -> Result<(), IoError>;
 
 /// An I/O that is refused.
 struct Bad {
@@ -45,11 +52,13 @@ fn completions(disk: &Disk, bad: &Bad) -> Vec<(&'static str, Status)> {
     let tell = move |ended: weir::Completion| sender.send(ended.status).expect("it is waited for");
     assert!(disk.try_submit((bad.bio)(), tell).is_ok(), "room");
     ends.push(("try_submit", receiver.recv().expect("an answer")));
+    let permit = disk.try_reserve().expect("room");
+    ends.push(("permit", permit.start((bad.bio)()).wait().status));
     ends
 }
 
 /// And by a session, where others are under way beside it.
-fn of_session(session: &mut Session, bad: &Bad) -> Status {
+fn of_session<T: Turner>(session: &mut Session<T>, bad: &Bad) -> Status {
     session.submit(Bio::read(0, page()).cookie(1));
     session.submit((bad.bio)().cookie(2));
     session.submit(Bio::read(8, page()).cookie(3));
@@ -246,4 +255,59 @@ fn a_disk_that_has_grown_is_used_to_its_new_end_by_every_way_and_no_further() {
             told: "end=2101248 is beyond the disk's size, 2097152 bytes",
         },
     );
+}
+
+/// The same calls on a disk of the calling thread, in the order of [`MISPLACED`].
+const INLINE_CALLS: &[InlineCall] = &[
+    |session| session.read_at(512, &mut [0; 4096]),
+    |session| session.write_at(4096, &[0; 512]),
+    |session| session.discard(1536, 4096),
+    |session| session.read_at(SIZE, &mut [0; 4096]),
+    |session| session.write_at(SIZE - 4096, &[0; 8192]),
+    |session| session.write_at_durable(SIZE, &[0; 4096]),
+    |session| session.write_zeroes(SIZE, 4096, true),
+    |session| session.discard(SIZE, 4096),
+];
+
+#[test]
+fn a_disk_of_one_thread_refuses_as_one_of_reactors_does() {
+    let target = "ram:1MiB,logical_block_size=4096";
+    let mut session = Disk::builder(target).name("sda").open_inline().unwrap();
+    assert_eq!(MISPLACED.len(), INLINE_CALLS.len());
+    for (bad, call) in MISPLACED.iter().zip(INLINE_CALLS) {
+        assert_eq!(of_session(&mut session, bad), bad.status, "{}", bad.what);
+        let told = call(&mut session).expect_err(bad.what);
+        assert_eq!(told.errno(), bad.status.errno(), "{}", bad.what);
+        assert!(told.to_string().ends_with(bad.told), "{}: {told}", bad.what);
+    }
+    session.close().unwrap();
+    let mut session = Disk::builder("ram:1MiB,readonly").name("sda").open_inline().unwrap();
+    let told = session.write_at(0, &[0; 4096]).expect_err("it may only be read");
+    assert_eq!((told.status, told.errno()), (Status::ReadOnly, Status::ReadOnly.errno()));
+    session.close().unwrap();
+}
+
+#[test]
+fn a_disk_over_nbd_refuses_as_the_disk_itself_does() {
+    let folder = Folder::new();
+    for (number, options) in ["logical_block_size=4096", "readonly"].into_iter().enumerate() {
+        let disk = Disk::builder(format!("ram:1MiB,{options}")).name("sda").open().unwrap();
+        let exports = vec![Export::new("sda", disk.device().clone())];
+        let server = Server::new(disk.host(), exports, Settings::default()).unwrap();
+        let socket = folder.join(&number.to_string());
+        server.listen(&Address::Unix(socket.clone()).into(), Scope::All).unwrap();
+        let target = format!("nbd+unix:{}?sda,logical_block_size=4096", socket.display());
+        let client = Disk::builder(target).name("sda").open().unwrap();
+        let mut session = client.session().unwrap();
+        if options == "readonly" {
+            let told = session.write_at(0, &[0; 4096]).expect_err("it may only be read");
+            assert_eq!((told.status, told.errno()), (Status::ReadOnly, Status::ReadOnly.errno()));
+        } else {
+            MISPLACED.iter().for_each(|bad| check(&client, &mut session, bad));
+        }
+        drop(session);
+        client.close().unwrap();
+        assert_eq!(server.stop(10_000_000_000), 0, "clients that were cut off");
+        disk.close().unwrap();
+    }
 }

@@ -12,7 +12,8 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use weir::{
-    Bio, Buf, Caps, Config, Device, Disk, Enqueue, GroupId, Groups, Limits, Nanos, Pending, Status,
+    Bio, Buf, BufPool, Caps, Config, Device, Disk, Enqueue, GroupId, Groups, Limits, Nanos,
+    Pending, Status,
 };
 use weir_local::Ram;
 use weir_queue::driver::Tag;
@@ -120,6 +121,78 @@ fn a_place_wakes_the_first_task_in_line_and_is_passed_on_if_that_has_gone() {
     let pending = block_on(third);
     assert!(!pending.has_ended(), "it has taken the place, and waits for the cap");
     assert!(disk.try_start(read()).is_err(), "and there is no other");
+    disk.close().unwrap();
+}
+
+#[test]
+fn a_permit_keeps_its_place_until_it_is_used_or_dropped() {
+    let (disk, groups, mut held) = full();
+    assert!(disk.try_reserve().is_none(), "the backlog is full");
+    let (mut reserve, tally) = (disk.reserve(), Arc::new(Tally::default()));
+    let waker = Waker::from(Arc::clone(&tally));
+    let mut context = Context::from_waker(&waker);
+    assert!(Pin::new(&mut reserve).poll(&mut context).is_pending());
+    disk.cancel(&held[0]);
+    assert_eq!(held.remove(0).wait().status, Status::Again);
+    assert_eq!(woken(&tally), 1);
+    let Poll::Ready(permit) = Pin::new(&mut reserve).poll(&mut context) else {
+        panic!("it was woken for a place")
+    };
+    drop(reserve);
+    assert!(disk.try_start(read()).is_err(), "the place is kept");
+    // Dropped, it is free, and the first in line is told.
+    let (other, to_other) = waiting(&disk);
+    drop(permit);
+    assert_eq!(woken(&to_other), 1);
+    let permit = disk.try_reserve().expect("the other has not come yet");
+    // Used, it is the I/O's, and not free once more.
+    let pending = permit.start(read().cookie(9));
+    assert!(!pending.has_ended(), "it waits for the cap as the others do");
+    assert!(disk.try_start(read()).is_err(), "one place for one I/O");
+    assert!(disk.try_reserve().is_none());
+    drop(other);
+    groups.set_caps(GroupId(0), Caps::default()).unwrap();
+    let ended = pending.wait();
+    assert_eq!((ended.cookie, ended.status), (9, Status::Ok));
+    assert!(held.into_iter().all(|held| held.wait().status == Status::Ok));
+    // All places are there again: none was counted twice.
+    let all: Vec<_> = std::iter::from_fn(|| disk.try_reserve()).collect();
+    assert_eq!(all.len(), BACKLOG);
+    // A permit does not hold up a close, and what is started with it then ends at once.
+    disk.close().unwrap();
+    for permit in all {
+        let ended = permit.start(read()).wait();
+        assert_eq!((ended.status, ended.data.len()), (Status::Offline, 4096));
+    }
+    assert_eq!(block_on(disk.reserve()).start(read()).wait().status, Status::Offline);
+}
+
+#[test]
+fn tasks_take_turns_with_few_buffers_and_fewer_places() {
+    let disk = Disk::builder("ram:1M").reactors(1).backlog(2).open().unwrap();
+    let pool = BufPool::new(4096, 3);
+    let tasks: Vec<_> = (0..8_u64)
+        .map(|task| {
+            let (disk, pool) = (disk.clone(), pool.clone());
+            std::thread::spawn(move || {
+                block_on(async {
+                    for block in 0..50 {
+                        let permit = disk.reserve().await;
+                        let mut buf = pool.acquire().await;
+                        buf.fill(task as u8);
+                        let written =
+                            permit.start(Bio::write((task * 8 + block % 8) * 8, buf)).await;
+                        assert_eq!(written.status, Status::Ok);
+                    }
+                });
+            })
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| task.join().unwrap());
+    assert_eq!(pool.free(), 3);
+    let mut found = vec![0; 8 * 8 * 4096];
+    disk.session().unwrap().read_at(0, &mut found).unwrap();
+    assert!(found.chunks(8 * 4096).zip(0..).all(|(blocks, task)| blocks == vec![task; 8 * 4096]));
     disk.close().unwrap();
 }
 

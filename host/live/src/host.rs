@@ -58,6 +58,18 @@ impl Host {
         self.reactors.remotes.len()
     }
 
+    /// Whether a [`stop`](Host::stop) has ended it: it takes no device any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.threads.lock().expect("the threads' lock").is_empty()
+    }
+
+    /// How many devices it turns, with those that were given up.
+    #[must_use]
+    pub fn devices(&self) -> usize {
+        self.devices.lock().expect("the devices' lock").len()
+    }
+
     /// Whether the calling thread is one of its reactors, which must not wait for any of them.
     #[must_use]
     pub fn is_here(&self) -> bool {
@@ -217,8 +229,9 @@ impl Host {
             self.devices.lock().expect("the devices' lock").extend(late);
             return Err(unfinished);
         }
-        self.end_reactors();
+        // From here on it has ended.
         let threads = std::mem::take(&mut *self.threads.lock().expect("the threads' lock"));
+        self.end_reactors();
         for thread in threads {
             // A reactor that panicked has ended the process.
             let _ = thread.join();

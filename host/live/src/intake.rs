@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
 
+use weir_bio::line::Line;
 use weir_bio::{Bio, GroupId, IoPrio, Nanos, Status};
 use weir_queue::{
     ClientTimes, Completion, Device, Error, HeldBack, Histogram, Kept, Refused, Tally,
@@ -24,12 +25,12 @@ use crate::host::Host;
 use crate::poll::Readiness;
 use crate::service::{Handle, Seat, Service, Turn};
 
+mod entry;
 mod table;
-mod tasks;
 
+pub use entry::{Entry, Place};
 use table::Table;
-use tasks::Tasks;
-pub use tasks::Waiting;
+pub use weir_bio::line::Waiting;
 
 /// The way in which the end of an I/O is told: once, by [`end`](Answer::end) or by being dropped,
 /// which says that the disk is gone.
@@ -101,7 +102,7 @@ struct List<A> {
     /// Refused to a reactor, and not told yet.
     refused: Vec<Job<A>>,
     /// Tasks that wait for room.
-    tasks: Tasks,
+    tasks: Line,
     /// To be told that the disk is closed, with the I/O where that was not accepted.
     offline: Vec<(A, Option<Bio>)>,
     /// A thread is telling them.
@@ -120,7 +121,7 @@ impl<A> Default for List<A> {
             jobs: Vec::new(),
             unaccepted: 0,
             waiting: 0,
-            tasks: Tasks::default(),
+            tasks: Line::new(),
             refused: Vec::new(),
             offline: Vec::new(),
             telling: false,
@@ -189,33 +190,6 @@ impl<A> Drop for Telling<'_, A> {
     }
 }
 
-/// A place for one job, with the list locked.
-pub struct Entry<'a, A: Answer> {
-    door: &'a Door<A>,
-    list: MutexGuard<'a, List<A>>,
-    // Dropped behind the lock.
-    _waker: Option<Waker>,
-}
-
-impl<A: Answer> Entry<'_, A> {
-    /// Sends a job in. On a closed disk its answer says so.
-    pub fn put(self, job: Job<A>) {
-        let Entry { door, mut list, _waker } = self;
-        if list.closed {
-            list.offline.push((job.answer, Some(job.bio)));
-            drop(list);
-            return door.arrivals.tell_offline();
-        }
-        let first = list.jobs.is_empty();
-        list.jobs.push(job);
-        list.unaccepted += 1;
-        drop(list);
-        if first {
-            door.handle.post(|intake, turn| intake.arrive(turn.now()));
-        }
-    }
-}
-
 impl<A: Answer> Door<A> {
     /// Puts an intake for `device` on reactor `index` modulo their number. It takes `most` jobs
     /// that are not accepted yet.
@@ -269,6 +243,19 @@ impl<A: Answer> Door<A> {
         let list = self.arrivals.lock();
         let full = list.unaccepted >= self.arrivals.most && !list.closed;
         (!full).then(|| Entry { door: self, list, _waker: None })
+    }
+
+    /// Sends a job in at a place that was kept here.
+    ///
+    /// # Panics
+    /// When the place is another door's.
+    pub fn put(&self, mut place: Place<A>, job: Job<A>) {
+        let kept = place.0.take().is_some_and(|kept| Arc::ptr_eq(&kept, &self.arrivals));
+        assert!(kept, "a place of another door");
+        let mut list = self.arrivals.lock();
+        // It is the job's, which counts for itself.
+        list.unaccepted -= 1;
+        Entry { door: self, list, _waker: None }.put(job);
     }
 
     /// As [`room`](Door::room), for a task that waits for a place: it is woken when there may be
