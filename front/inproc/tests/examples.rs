@@ -8,16 +8,16 @@ mod bed;
 mod callback;
 #[path = "../examples/copy.rs"]
 mod copy;
-#[path = "../examples/futures.rs"]
-mod futures;
-#[path = "../examples/inline.rs"]
-mod inline;
+#[path = "../examples/eventloop.rs"]
+mod eventloop;
 #[path = "../examples/lanes.rs"]
 mod lanes;
-#[path = "../examples/scheduler.rs"]
-mod scheduler;
+#[path = "../examples/log.rs"]
+mod log;
 #[path = "../examples/server.rs"]
 mod server;
+#[path = "../examples/service.rs"]
+mod service;
 #[path = "../examples/session.rs"]
 mod session;
 
@@ -25,7 +25,7 @@ use std::process::Command;
 
 use bed::Folder;
 use bed::outside::installed;
-use weir::Disk;
+use weir::{Bio, Buf, Disk, Status, Target};
 
 #[test]
 fn copy_copies_memory_to_memory_and_a_file_to_a_file() {
@@ -44,9 +44,9 @@ fn copy_copies_memory_to_memory_and_a_file_to_a_file() {
 }
 
 #[test]
-fn futures_callback_and_session_run_on_memory_and_on_a_file() {
+fn service_log_callback_and_session_run_on_memory_and_on_a_file() {
     let folder = Folder::new();
-    for run in [futures::run, callback::run, session::run] {
+    for run in [service::run, log::run, callback::run, session::run] {
         run("ram:64MiB").unwrap();
         run(&format!("file:{},size=64M", folder.join("disk").display())).unwrap();
         run("ram:64MiB,queue_mode=sq").unwrap();
@@ -55,13 +55,43 @@ fn futures_callback_and_session_run_on_memory_and_on_a_file() {
 }
 
 #[test]
-fn a_scheduler_of_the_programs_own_is_used_and_switched_to() {
+fn a_scheduler_of_the_programs_own_is_switched_to_while_i_o_is_under_way() {
     let folder = Folder::new();
-    scheduler::run("ram:64MiB,queues=2").unwrap();
-    scheduler::run(&format!("file:{},size=64M", folder.join("disk").display())).unwrap();
+    for target in
+        ["ram:64MiB,queues=2", &format!("file:{},size=64M", folder.join("disk").display())]
+    {
+        let target = Target::parse(target).unwrap().schedulers(server::schedulers().unwrap());
+        let disk = Disk::builder(target).open().unwrap();
+        let mut session = disk.session().unwrap();
+        for name in ["reads-first", "mq-deadline", "none", "reads-first"] {
+            for block in 0..256 {
+                session.submit(Bio::write(block * 8, Buf::filled(4096, |bytes| bytes.fill(7))));
+                session.submit(Bio::read((256 + block) * 8, Buf::zeroed(4096)));
+            }
+            session.flush_plug();
+            let device = disk.device().clone();
+            let switch = std::thread::spawn(move || {
+                device.set_scheduler(name, &|| weir::Clock.now()).map(|_| device.scheduler())
+            });
+            while session.in_flight() > 0 {
+                session.wait(|ended| assert_eq!(ended.status, Status::Ok));
+            }
+            assert_eq!(switch.join().unwrap().unwrap(), name);
+        }
+        drop(session);
+        disk.close().unwrap();
+    }
     // It was added for the other path.
-    let error = scheduler::run("ram:64MiB,queue_mode=sq").unwrap_err().to_string();
+    let target = Target::parse("ram:64MiB,queue_mode=sq").unwrap();
+    let target = target.schedulers(server::schedulers().unwrap()).with("scheduler", "reads-first");
+    let told = target.and_then(|target| Disk::builder(target).open());
+    let error = told.unwrap_err().to_string();
     assert!(error.contains("scheduler reads-first belongs to queue_mode=mq"), "{error}");
+}
+
+#[test]
+fn a_server_checks_its_own_disk_and_scheduler() {
+    server::check(&Folder::new().join("numbers.sock")).unwrap();
 }
 
 #[test]
@@ -105,13 +135,15 @@ fn a_disk_of_the_programs_own_is_served_to_clients_of_weir_and_of_others() {
 }
 
 #[test]
-fn a_log_of_one_thread_and_a_thread_for_each_lane_run_on_memory_and_on_a_file() {
+fn an_event_loop_and_a_thread_for_each_lane_run_on_memory_and_on_a_file() {
     let folder = Folder::new();
     let file = format!("file:{},size=64M", folder.join("disk").display());
-    for run in [inline::run, lanes::run] {
-        for target in ["ram:64MiB", &file, "null:64MiB,latency_us=20"] {
+    for run in [eventloop::run, lanes::run] {
+        for target in ["ram:64MiB", &file] {
             run(target).unwrap();
         }
         assert!(run("ram:512").unwrap_err().to_string().contains("512 bytes"));
     }
+    // A driver without an event, which says when to look; it keeps nothing to be read back.
+    lanes::run("null:64MiB,latency_us=20").unwrap();
 }
