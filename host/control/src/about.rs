@@ -6,6 +6,8 @@ pub struct About {
     pub version: &'static str,
     /// How long it has run, ms.
     pub uptime_ms: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// How long the CPUs of the machine had nothing to do in that time, summed, ms.
+    pub idle_ms: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Where it can be reached now.
     pub listeners: Box<dyn Fn() -> Vec<Listener> + Send + Sync>,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bed::{BYTES, CacheLater, Model, device, live, tree};
 use weir_bio::{Limits, WriteCache};
-use weir_control::{Disk, Errno, Node, Parameters, Tree};
+use weir_control::{About, Disk, Errno, Node, Parameters, Tree};
 use weir_queue::{Config, Device, QueueMode};
 
 fn sda() -> Config {
@@ -412,4 +412,18 @@ fn several_disks_stand_side_by_side() {
     assert_eq!(tree.read("proc/diskstats").unwrap().lines().count(), 2);
     written(&tree, "block/vdb/queue/nomerges", "2");
     assert_eq!(read(&tree, "block/sda/queue/nomerges"), "0");
+}
+
+#[test]
+fn the_uptime_is_that_of_the_daemon_with_two_decimals_as_linux_has_it() {
+    let tree = Tree::new(Parameters::default());
+    assert_eq!(tree.read("proc/uptime").unwrap(), "0.00 0.00\n");
+    tree.show_daemon(About {
+        version: "1",
+        uptime_ms: Box::new(|| 61_079),
+        idle_ms: Box::new(|| 120_500),
+        listeners: Box::new(Vec::new),
+    });
+    assert_eq!(tree.read("proc/uptime").unwrap(), "61.07 120.50\n");
+    assert_eq!(errno(&tree, "proc/uptime", "1"), Errno::Access);
 }

@@ -42,3 +42,12 @@ pub const ATTRIBUTES: &[Attribute] = &[
         tree.about().map_or_else(String::new, |about| String::from(about.version))
     }),
 ];
+
+/// The text of `proc/uptime`: seconds that the daemon has run, and those that the CPUs of the
+/// machine had nothing to do in them. Statistics of disks count from there, and `iostat` divides
+/// by it.
+pub(crate) fn uptime(tree: &Tree) -> String {
+    let ms = tree.about().map_or([0, 0], |about| [(about.uptime_ms)(), (about.idle_ms)()]);
+    let [run, idle] = ms.map(|ms| format!("{}.{:02}", ms / 1000, ms % 1000 / 10));
+    format!("{run} {idle}")
+}

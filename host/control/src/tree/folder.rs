@@ -63,6 +63,8 @@ pub(crate) enum File {
     Requests(Arc<Entry>, u16, Requests),
     Flag(bool),
     Diskstats,
+    /// How long the daemon has run, as `/proc/uptime` of Linux says it.
+    Uptime,
     Daemon(&'static Attribute<Tree>),
     Group(Arc<Group>, &'static Attribute<Group>),
     Front(Memory, &'static Attribute<Memory>),
@@ -145,7 +147,7 @@ impl Folder {
             ]),
             Folder::Module(flag) => folders([("parameters", Folder::Parameters(*flag))]),
             Folder::Parameters(flag) => vec![file("use_blk_mq", File::Flag(*flag))],
-            Folder::Proc => vec![file("diskstats", File::Diskstats)],
+            Folder::Proc => files([("diskstats", File::Diskstats), ("uptime", File::Uptime)]),
             Folder::Daemon => {
                 daemon::ATTRIBUTES.iter().map(|row| file(row.name, File::Daemon(row))).collect()
             }
@@ -245,6 +247,10 @@ fn clients_of(tree: &Tree, front: &Arc<dyn Clients>, export: &str) -> Children {
 
 fn folders<const N: usize>(named: [(&str, Folder); N]) -> Children {
     named.map(|(name, folder)| (String::from(name), Child::Folder(folder))).into()
+}
+
+fn files<const N: usize>(named: [(&str, File); N]) -> Children {
+    named.map(|(name, of)| file(name, of)).into()
 }
 
 fn file(name: &str, file: File) -> (String, Child) {
@@ -349,6 +355,7 @@ impl File {
             | File::Requests(..)
             | File::Flag(_)
             | File::Diskstats
+            | File::Uptime
             | File::Daemon(_) => false,
         }
     }
@@ -371,6 +378,7 @@ impl File {
             }
             File::Flag(flag) => String::from(if *flag { "Y" } else { "N" }),
             File::Diskstats => return Ok(diskstats(&tree.with_partitions())),
+            File::Uptime => daemon::uptime(tree),
             File::Daemon(attribute) => (attribute.show)(tree),
             File::Group(group, attribute) => (attribute.show)(group),
             File::Front(memory, attribute) => (attribute.show)(memory),
@@ -410,6 +418,7 @@ impl File {
             | File::Requests(..)
             | File::Flag(_)
             | File::Diskstats
+            | File::Uptime
             | File::Daemon(_)
             | File::Group(..)
             | File::Front(..)

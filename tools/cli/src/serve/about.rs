@@ -15,6 +15,7 @@ pub(super) struct Ways(Arc<OnceLock<Vec<Listener>>>);
 /// Shows the daemon in its tree.
 pub(super) fn show(daemon: &Daemon) -> Ways {
     let ways = Ways(Arc::default());
+    let idle = idle_ms();
     let (begun, others, fronts) = (Instant::now(), Arc::clone(&ways.0), daemon.fronts.clone());
     let listeners = move || {
         let of_fronts = fronts.iter().flat_map(|front| {
@@ -26,9 +27,17 @@ pub(super) fn show(daemon: &Daemon) -> Ways {
     daemon.tree.show_daemon(About {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: Box::new(move || begun.elapsed().as_millis() as u64),
+        idle_ms: Box::new(move || idle_ms().saturating_sub(idle)),
         listeners: Box::new(listeners),
     });
     ways
+}
+
+/// How long the CPUs of the machine have had nothing to do, summed, ms; 0 without `/proc`.
+fn idle_ms() -> u64 {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let seconds = text.split_whitespace().nth(1).and_then(|word| word.parse::<f64>().ok());
+    (seconds.unwrap_or(0.0) * 1000.0) as u64
 }
 
 impl Ways {

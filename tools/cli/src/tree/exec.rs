@@ -33,9 +33,9 @@ enum Sub {
 
 /// Runs a command that finds the tree mounted at DIR in place of the kernel's disks.
 ///
-/// It has /sys/block, /sys/class/block and /proc/diskstats of the tree, in a mount namespace of its
-/// own; without the right to make one, in a user namespace, where the kernel lets every user have
-/// one. Its exit status is that of the command.
+/// It has /sys/block, /sys/class/block, /proc/diskstats and /proc/uptime of the tree, in a mount
+/// namespace of its own; without the right to make one, in a user namespace, where the kernel lets
+/// every user have one. Its exit status is that of the command.
 ///
 /// /dev and /sys/dev stay the host's: /dev/sda is no disk of weir's there, which is DIR/dev/sda,
 /// and lsblk and fdisk do not work.
@@ -53,10 +53,12 @@ struct Exec {
 }
 
 /// What of the tree stands in place of what.
-const PLACES: [(&str, &str); 3] = [
+const PLACES: [(&str, &str); 4] = [
     ("block", "/sys/block"),
     ("class/block", "/sys/class/block"),
     ("proc/diskstats", "/proc/diskstats"),
+    // By it programs divide what diskstats counts.
+    ("proc/uptime", "/proc/uptime"),
 ];
 
 impl Tree {
