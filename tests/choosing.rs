@@ -60,13 +60,13 @@ name = "sdb"
 target = "ram:1MiB,queue_mode=mq,queues=1"
 [[disk]]
 name = "sdc"
-target = 'ram:1MiB,kernel_cmdline="elevator=deadline"'
+target = 'ram:1MiB,kernel_cmdline="elevator=deadline splash"'
 [[disk]]
 name = "vda"
 target = "ram:1MiB,queue_mode=mq,queues=1"
 [[disk]]
 name = "sdd"
-target = "ram:1MiB,kernel_cmdline=scsi_mod.use_blk_mq=1,queues=1"
+target = 'ram:1MiB,kernel_cmdline="scsi_mod.use_blk_mq=1 splash",queues=1'
 "#,
     );
     let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml"]));
@@ -84,12 +84,17 @@ target = "ram:1MiB,kernel_cmdline=scsi_mod.use_blk_mq=1,queues=1"
     assert_eq!(read(&folder, "module/dm_mod/parameters/use_blk_mq"), "Y");
     let said = daemon.stop();
     for part in [
-        "quiet is no parameter of disks",
         "sdb: scsi_mod.use_blk_mq does not apply to this device: its target states queue_mode",
         "vda: scsi_mod.use_blk_mq does not apply to this device: it is for disks named sd*",
         "vda: elevator=noop does not apply to this device: it is for queue_mode=sq",
     ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    for told in [
+        "kernel_cmdline: quiet is no parameter of disks and is passed over",
+        "kernel_cmdline of sdc, sdd: splash is no parameter of disks and is passed over",
+    ] {
+        assert_eq!(said.matches(told).count(), 1, "{told:?} once in {said}");
     }
 }
 

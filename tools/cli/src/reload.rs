@@ -5,6 +5,7 @@
 //! the tree meanwhile, and sets back what they said before and do no longer. A change that needs a
 //! restart is listed as long as it differs from the start of the daemon.
 
+mod boot_line;
 mod disk;
 mod pool;
 mod same;
@@ -22,6 +23,7 @@ use weir_front::{Front, Plan, Reloaded, Restated};
 
 use crate::Failure;
 use crate::data_folder::DEFAULT_DIR;
+pub(crate) use crate::reload::boot_line::{cmdline, tell_passed_over};
 use crate::reload::disk::{Spoken, Turn};
 pub(crate) use crate::reload::same::to_be_made;
 use crate::reload::same::{BLOCK_DEVICES, Index, Places};
@@ -73,16 +75,6 @@ struct Applied {
     unfelt: BTreeSet<String>,
 }
 
-/// The boot parameters of a configuration that are for all disks; others are told here, once.
-pub(crate) fn cmdline(config: &Config) -> Result<Cmdline, Failure> {
-    let line = config.kernel_cmdline.as_deref().unwrap_or_default();
-    let mut cmdline = Cmdline::parse(line).map_err(|e| format!("kernel_cmdline: {e}"))?;
-    for word in cmdline.others.drain(..) {
-        tracing::info!("kernel_cmdline: {word} is no parameter of disks and is passed over");
-    }
-    Ok(cmdline)
-}
-
 /// The target of a disk, with the boot parameters for all disks before its own.
 fn target(disk: &config::Disk, config: &Config, all: &Cmdline) -> Result<Target, Failure> {
     let fault = |what: String| config.fault_of_disk(&disk.name, &what).to_string();
@@ -94,6 +86,8 @@ fn target(disk: &config::Disk, config: &Config, all: &Cmdline) -> Result<Target,
         weir::check_partition(&target).map_err(fault)?;
         return Ok(target);
     }
+    // They are told with those of the other disks.
+    target.cmdline.others.clear();
     target.cmdline = all.clone().then(&target.cmdline);
     Ok(target)
 }
@@ -204,6 +198,7 @@ impl Reload {
         let stated = (self.source.configuration)()?;
         let config = &stated.config;
         let now = targets(config)?;
+        tell_passed_over(config);
         let wanted = config.groups().map_err(|e| e.to_string())?;
         let mut lines = remarks(&rules);
         self.follow_pools(tree, config, &now, &mut applied, &mut lines);

@@ -383,6 +383,7 @@ impl Serve {
         let host = Host::new(reactors).map_err(|e| format!("reactor threads: {e}"))?;
         let mut disks = Vec::new();
         let cmdline = reload::cmdline(config)?;
+        reload::tell_passed_over(config);
         let asked = Parameters::default();
         let tree = Arc::new(Tree::new(Parameters {
             scsi_mod_use_blk_mq: cmdline.scsi_mod_use_blk_mq.unwrap_or(asked.scsi_mod_use_blk_mq),
