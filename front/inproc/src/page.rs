@@ -22,12 +22,18 @@ pub fn targets() -> String {
         }
         let _ = writeln!(page, "- for example `{}`", kind.example);
         table(&mut page, kind.options.iter());
+        if kind.names == crate::scsi_sim::KIND.names {
+            let _ = write!(page, "\n{SCSI_SIM}");
+        }
     }
     page.push_str("\n## Options of every target\n\n");
     page.push_str("Also each tunable of its scheduler ([tunables.md](tunables.md)).\n");
     table(&mut page, options());
     page
 }
+
+/// The file that a target `scsi-sim` names.
+const SCSI_SIM: &str = include_str!("scsi_sim/format.md");
 
 const HEAD: &str = "\
 # Targets
@@ -71,6 +77,40 @@ mod tests {
                 assert!(options().all(|all| all.name != own.name), "{}", own.name);
             }
         }
+    }
+
+    #[test]
+    fn the_file_of_a_simulated_target_is_one_as_the_page_shows_it() {
+        let (_, block) = SCSI_SIM.split_once("```toml\n").expect("a block");
+        let (text, _) = block.split_once("```").expect("its end");
+        let spec = weir_sim_target::Spec::parse(text).unwrap();
+        let of_lun = spec.luns.iter().map(|lun| (lun.number, lun.size, lun.queue_depth));
+        assert_eq!(of_lun.collect::<Vec<_>>(), [(0, 256 << 20, 32)]);
+        let ports = spec.ports.iter().map(|port| (port.id, port.group, port.speed.latency_ns));
+        assert_eq!(ports.collect::<Vec<_>>(), [(1, 1, 0), (2, 2, 200_000)]);
+        assert_eq!((spec.seed, spec.faults.len(), spec.events.len()), (7, 1, 2));
+        assert_eq!(spec.events[1].at_ns, 60_000_000_000);
+    }
+
+    /// Each key that the page has is one that a file takes, with the default that stands there.
+    #[test]
+    fn the_page_names_the_keys_of_each_table_of_a_simulated_target() {
+        let mut heads = 0;
+        for part in SCSI_SIM.split("\n\n").filter(|part| part.starts_with("| option of ")) {
+            let (head, rows) = part.split_once("|---|---|---|---|\n").expect("a table");
+            let table = head.split('`').nth(1).map_or(String::new(), |name| format!("{name}\n"));
+            heads += 1;
+            for row in rows.lines() {
+                let names = row.split('|').nth(1).expect("a cell");
+                for name in names.split('`').skip(1).step_by(2) {
+                    // An array fits no key: a key that is known is refused for its value.
+                    let text = format!("{table}{name} = [[[]]]\n");
+                    let why = weir_sim_target::Spec::parse(&text).unwrap_err().to_string();
+                    assert!(!why.contains("unknown field"), "{table}{name}: {why}");
+                }
+            }
+        }
+        assert_eq!(heads, 6);
     }
 
     #[test]
