@@ -8,10 +8,15 @@ mod daemon;
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use daemon::outside::leave_out;
 use daemon::program::{Ended, Running, program};
-use daemon::{Daemon, Folder, WEIR, weir};
+use daemon::{Daemon, Folder, PATIENCE, WEIR, weir};
+use rustix::process::Signal;
+
+/// Between two looks whether a file is there.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A daemon with a mounted tree; `None` where that cannot be done.
 fn mounted(folder: &Folder, disks: &[&str]) -> Option<Daemon> {
@@ -254,6 +259,67 @@ fn iostat_reads_the_disks_of_the_tree() {
     daemon.stop();
 }
 
+/// Of docs/documents.md the script of example 12.1 by dd.
+fn dd_test() -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/documents.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let (_, block) = page.split_once("```sh\n# dd-test.sh\n").expect("the script");
+    let (script, _) = block.split_once("```\n").expect("its end");
+    String::from(script)
+}
+
+/// How often the disk was given a request of another writer than the one before: the script with
+/// `low_latency` at this level, recorded. The writers have 16 MiB each.
+fn turns_of_dd(folder: &Folder, level: u8) -> usize {
+    told(folder, &format!("echo {level} > /sys/block/sda/queue/iosched/low_latency"));
+    let file = folder.near(&format!("{level}.replay"));
+    let mut command = weir(folder);
+    command.args(["record", "sda", "--force", "-o"]).arg(&file);
+    let mut recording = Running::start(command);
+    let began = Instant::now();
+    while !file.exists() {
+        assert!(began.elapsed() < PATIENCE && recording.is_running(), "no recording");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    let mut script = program("sh");
+    script.args(["-c", &dd_test()]).current_dir(folder.path());
+    let written = Running::start(script).end();
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let copied = written.stderr.matches("10485760 bytes (10 MB").count();
+    assert_eq!(copied, 32, "writers that wrote all: {written:?}");
+    recording.signal(Signal::INT);
+    let recorded = recording.end();
+    assert_eq!(recorded.code, Some(0), "{recorded:?}");
+    let text = fs::read_to_string(&file).expect("a recording");
+    fs::remove_file(&file).expect("it is there");
+    let fields = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let number = |field: &str| field.parse::<u64>().expect("a number");
+    let sent = fields.filter(|fields| fields.get(1) == Some(&"D"));
+    let sent: Vec<[u64; 2]> = sent.map(|at| [number(at[3]), number(at[4])]).collect();
+    let sectors: u64 = sent.iter().map(|[_, sectors]| sectors).sum();
+    assert_eq!(sectors, 32 * 20_480, "all that they wrote was recorded");
+    let writer = |[sector, _]: &[u64; 2]| sector / 32_768;
+    sent.chunk_by(|one, next| writer(one) == writer(next)).count()
+}
+
+#[test]
+#[ignore = "needs unshare, mount, dd"]
+fn dd_takes_fewer_turns_without_low_latency_as_the_example_of_the_guide() {
+    let folder = Folder::new();
+    let disk = "sda=model:dd32,size=1GiB,depth=2,queue_mode=sq,compat=sles12";
+    let Some(daemon) = mounted(&folder, &[disk]) else { return };
+    // A machine that is busy starts the writers one by one: there is nothing to share out then.
+    let mut seen = Vec::new();
+    let is_shown = (0..3).any(|_| {
+        let [on, off] = [1, 0].map(|level| turns_of_dd(&folder, level));
+        seen.push((on, off));
+        10 * on > 13 * off
+    });
+    assert!(is_shown, "turns with low_latency and without: {seen:?}");
+    println!("turns with low_latency and without: {seen:?}");
+    daemon.stop();
+}
+
 /// `weir tree exec` with the tree of the test.
 #[track_caller]
 fn executed(folder: &Folder, before: &[&str], command: &[&str]) -> Ended {
@@ -290,6 +356,12 @@ fn a_command_finds_the_disks_of_the_tree_where_a_kernel_has_its_own_and_no_other
         // Device tps kB_read/s kB_wrtn/s kB_dscd/s kB_read kB_wrtn kB_dscd
         let wrote = row.and_then(|row| row.split_whitespace().nth(6));
         assert_eq!(wrote, Some("8192"), "{sums:?}");
+        // Its rate is over the time that the daemon has run, whatever that of the host.
+        let rate = row.and_then(|row| row.split_whitespace().nth(3)?.parse::<f64>().ok());
+        let uptime = executed(&folder, before, &["cat", "/proc/uptime"]).stdout;
+        let later = uptime.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
+        let (rate, later) = (rate.expect("a rate"), later.expect("seconds"));
+        assert!(rate * later > 0.99 * 8192.0, "{rate} kB/s over {later} s at most: {sums:?}");
         let script = "ls /sys/block /sys/class/block; cat /sys/block/wsa/queue/scheduler; id -u; \
             ulimit -Sn; grep SigIgn /proc/self/status | tail -c 8; exit 7";
         let there = executed(&folder, before, &["sh", "-c", script]);

@@ -2,9 +2,10 @@
 //! they say is held against what is printed there.
 //!
 //! A block `console` is held line by line; `...` stands for any lines. A block `text` has figures
-//! of one run: there the command succeeds, and each line that is printed begins as one that it
-//! says, but for those that another machine may have otherwise ([`OF_THE_MACHINE`]). What a
-//! comparison finds is its own: of it the lines are held that say what was compared.
+//! of one run: there the command succeeds, each line of the page begins as one that the command
+//! says, and without a line `...` each line that it says as one of the page, but for those that
+//! another machine may have otherwise ([`is_of_the_machine`]). What a comparison finds is its own:
+//! of it the lines are held that say what was compared.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +24,9 @@ const SECTIONS: [&str; 5] = ["1 ", "2 ", "3 ", "4 ", "5 "];
 
 /// Beginnings of lines that depend on the machine: its CPUs, its memory, its notices, and I/Os that
 /// are few beside others, so that a busy one may have done none.
-const OF_THE_MACHINE: [&str; 5] = ["CPU", "ram:", "file:", "weir:", "metadata"];
+const OF_THE_MACHINE: [&str; 6] = ["CPU", "ram:", "file:", "weir:", "metadata", "missed:"];
+/// What says how I/O was spread: a disk has a hard queue for each CPU unless it states how many.
+const SPREAD: &str = "requests of the hard queues";
 /// And of those that say what was compared.
 const VARIANTS: [&str; 2] = ["a, ", "b, "];
 
@@ -104,12 +107,35 @@ fn are_shown(said: &[&str], shown: &[String]) -> bool {
     }
 }
 
-/// A line up to its first figure, or to where a column ends.
+/// A line without its first word if that is a figure, up to the next one or to where a column ends.
 fn beginning(line: &str) -> &str {
-    let line = line.trim_start();
+    let is_figure = |c: char| c.is_ascii_digit() || c == '.';
+    let line = line.trim_start().trim_start_matches(is_figure).trim_start();
     let figure = line.find(|c: char| c.is_ascii_digit()).unwrap_or(line.len());
     let column = line.find("  ").unwrap_or(line.len());
     line[..figure.min(column)].trim_end()
+}
+
+/// Whether another machine, or this one when it is busy, may have the line or not.
+fn is_of_the_machine(command: &str, line: &str) -> bool {
+    let line = line.trim_start();
+    OF_THE_MACHINE.iter().any(|begins| line.starts_with(begins))
+        || line.contains(": latencies of ")
+        || (line.starts_with(SPREAD) && !command.contains("queues="))
+}
+
+/// The first line that only one of the two has, and which.
+fn apart(command: &str, said: &[&str], shown: &[String]) -> Option<String> {
+    let lacks = |lines: &[&str], line: &str| {
+        let is_alike = |other: &&str| beginning(other) == beginning(line);
+        !is_of_the_machine(command, line) && !lines.iter().any(is_alike)
+    };
+    let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
+    if let Some(line) = shown.iter().find(|line| **line != "..." && lacks(said, line)) {
+        return Some(format!("has no line {line:?}"));
+    }
+    let more = said.iter().find(|line| !shown.contains(&"...") && lacks(&shown, line));
+    more.map(|line| format!("has a line that the page does not have: {line:?}"))
 }
 
 fn run(folder: &Folder, step: &Step) {
@@ -127,11 +153,13 @@ fn run(folder: &Folder, step: &Step) {
     // Of a machine that is busy too few rounds may count.
     let is_undecided = is_comparison && code == Some(2) && stdout.contains("not compared: ");
     assert!(code == Some(0) || is_undecided, "line {line}: {command}\n{stdout}");
-    let is_held = |line: &&str| match is_comparison {
-        true => VARIANTS.iter().any(|variant| line.starts_with(variant)),
-        false => !OF_THE_MACHINE.iter().any(|begins| line.starts_with(begins)),
-    };
-    for wanted in shown.iter().map(|line| beginning(line)).filter(is_held) {
+    if !is_comparison {
+        let apart = apart(command, &said, shown);
+        assert!(apart.is_none(), "line {line}: {command}\n{stdout}\n{}", apart.unwrap_or_default());
+        return;
+    }
+    let of_variants = |line: &&str| VARIANTS.iter().any(|variant| line.starts_with(variant));
+    for wanted in shown.iter().map(|line| beginning(line)).filter(of_variants) {
         let is_there = said.iter().any(|line| line.trim_start().starts_with(wanted));
         assert!(is_there, "line {line}: {command}\n{stdout}\nhas no line {wanted:?}");
     }
@@ -207,5 +235,24 @@ fn lines_are_held_whole_and_beginnings_up_to_the_first_figure() {
     assert!(!are_shown(&["a", "b"], &shown(&["a"])));
     assert!(!are_shown(&[], &shown(&["a"])));
     assert_eq!(beginning("  here, low_latency=1   4.2"), "here, low_latency=");
+    assert_eq!(beginning("16 threads read   1   4.2"), "threads read");
+    assert_eq!(beginning("   4.056    4.083"), "");
     assert_eq!(beginning("read bandwidth, GB/s: here 1"), "read bandwidth, GB/s: here");
+}
+
+#[test]
+fn a_line_that_only_the_page_or_only_the_command_has_is_found() {
+    let page = |lines: &[&str]| lines.iter().map(|line| String::from(*line)).collect::<Vec<_>>();
+    let both = ["read  1", "all  2"];
+    assert_eq!(apart("weir bench", &both, &page(&["read  7", "all  8"])), None);
+    let missing = apart("weir bench", &both[..1], &page(&both));
+    assert_eq!(missing.as_deref(), Some("has no line \"all  2\""));
+    let more = apart("weir bench", &both, &page(&both[..1]));
+    assert!(more.is_some_and(|more| more.contains("page does not have: \"all  2\"")));
+    assert_eq!(apart("weir bench", &both, &page(&["read  1", "..."])), None);
+    let spread = [&both[..], &["requests of the hard queues of ram:1M: 1 2"]].concat();
+    assert_eq!(apart("weir bench", &spread, &page(&both)), None, "it has one for each CPU");
+    assert!(apart("weir bench --target ram:1M,queues=2", &spread, &page(&both)).is_some());
+    let busy = [&both[..], &["CPU 0: user 1 %", "data: latencies of write from p99 on"]].concat();
+    assert_eq!(apart("weir bench", &busy, &page(&both)), None);
 }
