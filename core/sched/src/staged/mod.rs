@@ -5,6 +5,7 @@
 //! goes next. Source: docs/behaviour/deadline.md, sections 1 and 3. Discards merge where they are
 //! contiguous, never as ranges of one request.
 
+mod buckets;
 mod gap;
 mod merging;
 pub(crate) mod node;

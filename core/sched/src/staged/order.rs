@@ -6,15 +6,14 @@
 //! index: 256 buckets of equal width over the range that is staged, with a bitmap of those in use.
 //! That costs a fifth of a balanced tree at 128 requests (measured, insert and first at or after
 //! and remove), as long as no bucket is crowded. When a walk inside one passes 16 steps, the
-//! buckets are laid over the range once more; when that was done a moment ago (a journal and its
-//! data far apart are never spread well), a gap buffer takes over until the order is empty.
+//! buckets are laid over the range once more; when that was done a moment ago (some sectors that
+//! are crowded whatever the width), a gap buffer takes over until the order is empty.
 
 use weir_bio::{Rq, SchedTag};
 
+use super::buckets::{Buckets, Ends};
 use super::gap::GapBuffer;
 use super::node::Node;
-
-const BUCKETS: usize = 256;
 
 /// Steps of a walk along the list after which there is an index, for good.
 const LIST_WALK_MAX: u32 = 4;
@@ -41,8 +40,10 @@ pub(crate) struct Order {
 #[derive(Clone, Debug)]
 struct Index {
     uses_gap: bool,
-    /// Inserts since the buckets were laid out, at most the room of the order.
+    /// Inserts since the buckets were laid out, or found crowded; at most `room`.
     since_layout: u16,
+    /// That of the order.
+    room: u16,
     buckets: Buckets,
     gap: GapBuffer,
 }
@@ -63,120 +64,6 @@ impl Spot {
     /// In no order.
     pub(crate) const NOWHERE: Spot =
         Spot { before: SchedTag::NONE, after: SchedTag::NONE, index: 0, steps: 0 };
-}
-
-#[derive(Clone, Debug)]
-struct Buckets {
-    /// First sector of bucket 0; lower ones go there as well.
-    base: u64,
-    /// A bucket is 2^shift sectors wide; what lies beyond the last goes there.
-    shift: u32,
-    used: [u64; BUCKETS / 64],
-    ends: [Ends; BUCKETS],
-}
-
-/// The first and the last of some in a row: of a bucket in use, or between two neighbours.
-#[derive(Clone, Copy, Debug)]
-struct Ends {
-    first: SchedTag,
-    last: SchedTag,
-}
-
-impl Buckets {
-    /// Empty, over `base..=base + span`.
-    fn over(base: u64, span: u64) -> Buckets {
-        let bits = u64::BITS - span.leading_zeros();
-        let nobody = Ends { first: SchedTag::NONE, last: SchedTag::NONE };
-        Buckets {
-            base,
-            shift: bits.saturating_sub(BUCKETS.trailing_zeros()),
-            used: [0; BUCKETS / 64],
-            ends: [nobody; BUCKETS],
-        }
-    }
-
-    /// Over the range of the list with these ends, with all that is there.
-    fn with(nodes: &[Node], list: Ends) -> Buckets {
-        let [least, most] = [list.first, list.last].map(|tag| nodes[tag.index()].rq.sector);
-        let mut buckets = Buckets::over(least, most - least);
-        let mut at = list.first;
-        while at != SchedTag::NONE {
-            let bucket = buckets.of(nodes[at.index()].rq.sector);
-            if !buckets.is_used(bucket) {
-                buckets.set_used(bucket, true);
-                buckets.ends[bucket].first = at;
-            }
-            buckets.ends[bucket].last = at;
-            at = nodes[at.index()].after;
-        }
-        buckets
-    }
-
-    /// `tag` is in this bucket from now on, between these two.
-    #[inline(always)]
-    fn enter(&mut self, bucket: usize, tag: SchedTag, before: SchedTag, after: SchedTag) {
-        // A bucket in use begins at this spot, ends, or does neither: that is chance, so no branch.
-        let used = self.is_used(bucket);
-        self.set_used(bucket, true);
-        let ends = &mut self.ends[bucket];
-        let (begins, ends_here) = (ends.first == after, ends.last == before);
-        ends.first = if !used | begins { tag } else { ends.first };
-        ends.last = if !used | ends_here { tag } else { ends.last };
-    }
-
-    /// `tag` is in its bucket no more; these are its neighbours.
-    #[inline(always)]
-    fn leave(&mut self, sector: u64, tag: SchedTag, before: SchedTag, after: SchedTag) {
-        let bucket = self.of(sector);
-        let ends = &mut self.ends[bucket];
-        // What it leaves behind is chance, and so no branch.
-        let (first, last) = (ends.first == tag, ends.last == tag);
-        ends.first = if first { after } else { ends.first };
-        ends.last = if last { before } else { ends.last };
-        self.set_used(bucket, !(first & last));
-    }
-
-    #[inline]
-    fn of(&self, sector: u64) -> usize {
-        let bucket = sector.saturating_sub(self.base) >> self.shift;
-        bucket.min(BUCKETS as u64 - 1) as usize
-    }
-
-    #[inline]
-    fn is_used(&self, bucket: usize) -> bool {
-        self.used[bucket / 64] >> (bucket % 64) & 1 == 1
-    }
-
-    #[inline]
-    fn set_used(&mut self, bucket: usize, used: bool) {
-        let word = &mut self.used[bucket / 64];
-        *word = *word & !(1 << (bucket % 64)) | u64::from(used) << (bucket % 64);
-    }
-
-    /// The first request of the buckets from this one on.
-    #[inline]
-    fn first_from(&self, bucket: usize) -> SchedTag {
-        self.first_of(bucket / 64, self.used[bucket / 64] & (u64::MAX << (bucket % 64)))
-    }
-
-    /// The first request of the buckets behind this one.
-    #[inline]
-    fn first_behind(&self, bucket: usize) -> SchedTag {
-        self.first_of(bucket / 64, self.used[bucket / 64] & (u64::MAX << 1 << (bucket % 64)))
-    }
-
-    /// The first request of the buckets of these bits of a word and of the words behind.
-    #[inline]
-    fn first_of(&self, mut word: usize, mut bits: u64) -> SchedTag {
-        while bits == 0 {
-            word += 1;
-            if word == self.used.len() {
-                return SchedTag::NONE;
-            }
-            bits = self.used[word];
-        }
-        self.ends[word * 64 + bits.trailing_zeros() as usize].first
-    }
 }
 
 impl Index {
@@ -203,7 +90,19 @@ impl Index {
             self.gap.insert(self.gap.len(), at);
             at = nodes[at.index()].after;
         }
-        self.buckets.used = [0; BUCKETS / 64];
+        self.buckets.clear();
+    }
+
+    /// Leaves the gap buffer if buckets would not be crowded now.
+    #[cold]
+    fn try_buckets(&mut self, nodes: &[Node], list: Ends) {
+        self.since_layout = 0;
+        self.buckets = Buckets::with(nodes, list);
+        if self.buckets.is_crowded(nodes, list.first, WALK_MAX) {
+            self.buckets.clear();
+        } else {
+            self.uses_gap = false;
+        }
     }
 
     /// `tag` is in the gap buffer no more, which is done with when it was the last.
@@ -219,7 +118,10 @@ impl Index {
         });
         debug_assert_eq!(self.gap.at(at), tag, "the gap buffer lost sector {sector}");
         self.gap.remove(at);
-        self.uses_gap = self.gap.len() > 0;
+        if self.gap.len() == 0 {
+            // The first layout after the gap buffer is not put off.
+            (self.uses_gap, self.since_layout) = (false, self.room);
+        }
     }
 }
 
@@ -271,9 +173,13 @@ impl Order {
         let most = match &mut self.index {
             None => LIST_WALK_MAX,
             Some(index) => {
-                index.since_layout = index.since_layout.saturating_add(1).min(self.room);
+                index.since_layout = index.since_layout.saturating_add(1).min(index.room);
                 if index.uses_gap {
-                    return index.gap.insert(at, tag);
+                    index.gap.insert(at, tag);
+                    if index.since_layout == index.room {
+                        index.try_buckets(nodes, Ends { first: self.first, last: self.last });
+                    }
+                    return;
                 }
                 index.buckets.enter(at, tag, before, after);
                 WALK_MAX
@@ -376,7 +282,7 @@ impl Order {
         if !index.buckets.is_used(bucket) {
             return (index.buckets.first_from(bucket), 0);
         }
-        let Ends { first, last } = index.buckets.ends[bucket];
+        let Ends { first, last } = index.buckets.ends_of(bucket);
         let (mut at, mut steps) = (first, 0);
         while nodes[at.index()].rq.sector < sector {
             steps += 1;
@@ -445,15 +351,14 @@ impl Order {
         let Some(index) = &mut self.index else {
             // What is staged so far says little of the range, so it may be laid out anew at once.
             let buckets = Buckets::with(nodes, ends);
-            let (since_layout, gap) = (self.room, GapBuffer::new(self.room));
-            self.index = Some(Box::new(Index { uses_gap: false, since_layout, buckets, gap }));
+            let (room, gap) = (self.room, GapBuffer::new(self.room));
+            let index = Index { uses_gap: false, since_layout: room, room, buckets, gap };
+            self.index = Some(Box::new(index));
             return;
         };
         if index.since_layout < self.room {
-            index.use_gap(nodes, self.first);
-            // So that the first layout after the gap buffer is not put off.
-            index.since_layout = self.room;
-            return;
+            index.since_layout = 0;
+            return index.use_gap(nodes, self.first);
         }
         index.since_layout = 0;
         index.buckets = Buckets::with(nodes, ends);

@@ -145,15 +145,67 @@ fn a_crowded_order_leaves_its_buckets_and_returns_when_it_was_empty() {
     let mut pair = Pair::new();
     let mut prng = Prng::new(2);
     for _ in 0..256 {
-        pair.insert(prng.below(2) * (1 << 33) + prng.below(2048));
+        pair.insert(prng.below(12) * (1 << 33) + prng.below(2048));
     }
-    assert!(pair.order.uses_gap(), "two clusters crowd any buckets");
+    assert!(pair.order.uses_gap(), "so many clusters crowd any buckets");
     while let Some(tag) = pair.compare(0) {
         pair.remove(tag);
     }
     pair.insert(77);
     assert!(!pair.order.uses_gap());
     pair.compare_all();
+}
+
+/// One of so many clusters 2^44 sectors apart.
+fn clustered(prng: &mut Prng, cluster: u64) -> u64 {
+    (cluster << 44) + prng.below(1 << 20)
+}
+
+#[test]
+fn a_few_clusters_far_apart_are_spread_without_the_gaps_between() {
+    for clusters in 2..=9 {
+        let mut pair = Pair::new();
+        let mut prng = Prng::new(clusters);
+        for step in 0..4_000 {
+            let cluster = step % clusters;
+            if step >= 200 {
+                let found = pair.compare(clustered(&mut prng, cluster));
+                let first = pair.compare(0).expect("200 are there");
+                pair.remove(found.unwrap_or(first));
+            }
+            let sector = clustered(&mut prng, cluster);
+            pair.insert(sector);
+            // What is laid out while they grow to 200 says little of where they lie.
+            let is_settled = step > 200 + 2 * u64::from(ROOM);
+            assert!(!is_settled || !pair.order.uses_gap(), "{clusters} clusters, step {step}");
+        }
+        pair.compare_all();
+    }
+}
+
+#[test]
+fn a_gap_buffer_is_left_under_load_when_its_requests_are_spread_again() {
+    let mut pair = Pair::new();
+    let mut prng = Prng::new(5);
+    let mut used = [0; 2];
+    for step in 0..8_000 {
+        if step >= 200 {
+            let oldest = pair.model.iter().min_by_key(|((_, number), _)| *number);
+            let tag = *oldest.expect("200 are there").1;
+            pair.remove(tag);
+        }
+        // Too many clusters for a while, then few.
+        let clusters = if step < 4_000 { 10 } else { 2 };
+        let cluster = prng.below(clusters);
+        let sector = clustered(&mut prng, cluster) & !0xffff;
+        pair.insert(sector);
+        pair.compare(sector);
+        used[usize::from(step >= 4_000)] += u32::from(pair.order.uses_gap());
+    }
+    pair.compare_all();
+    let [many, few] = used;
+    assert!(many > 3_000, "10 clusters were in the gap buffer for {many} of 4,000 steps");
+    assert!(few <= 200 + 2 * u32::from(ROOM), "2 clusters for {few}");
 }
 
 #[test]
