@@ -315,7 +315,8 @@ pub trait DriverQueue: Send {
         None
     }
 
-    /// When to reap without being told, for drivers that model time.
+    /// When to reap without being told, for drivers that model time. One that comes to name a time
+    /// while it holds no request [announces](DriverQueue::announces).
     fn wake_at(&self) -> Option<Nanos> {
         None
     }

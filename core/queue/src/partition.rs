@@ -51,16 +51,26 @@ pub struct PartitionGauge {
 }
 
 impl PartitionGauge {
-    /// The driver has one more.
+    /// The driver has so many more: reads, and what goes towards the device.
     #[inline]
-    pub fn issue(&self, direction: usize) {
-        self.issued[direction].add(1);
+    pub fn issue(&self, more: [u64; 2]) {
+        count(&self.issued, more);
     }
 
-    /// It has one less.
+    /// It has so many less.
     #[inline]
-    pub fn end(&self, direction: usize) {
-        self.ended[direction].add(1);
+    pub fn end(&self, less: [u64; 2]) {
+        count(&self.ended, less);
+    }
+}
+
+#[inline]
+fn count(counters: &[Counter; 2], by: [u64; 2]) {
+    for (counter, by) in counters.iter().zip(by) {
+        // Most often one direction alone.
+        if by > 0 {
+            counter.add(by);
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! queue of a new one before the first request, and closes that of one that is gone when nothing of
 //! it is under way any more.
 
+mod calls;
 mod queue;
 
 use std::collections::BTreeMap;

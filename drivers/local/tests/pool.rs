@@ -28,6 +28,8 @@ struct State {
     /// Nothing is taken: its server is away.
     is_away: bool,
     looked_for: Option<Nanos>,
+    /// How its queue has its lane turned.
+    lane: Option<Arc<dyn Wake>>,
     status: Option<Status>,
     /// Driver queues that are open.
     open: usize,
@@ -47,6 +49,12 @@ impl Disk {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap()
+    }
+
+    /// Has the lane of its queue turned.
+    fn call(&self) {
+        let lane = self.state().lane.clone();
+        lane.expect("its queue is open").wake();
     }
 
     fn flushes(&self) -> usize {
@@ -144,6 +152,10 @@ impl DriverQueue for DiskQueue {
         }
     }
 
+    fn at_home(&mut self, lane: Arc<dyn Wake>) {
+        self.disk.state().lane = Some(lane);
+    }
+
     fn in_flight(&self) -> usize {
         self.held.len()
     }
@@ -180,7 +192,7 @@ impl Bed {
             ..Config::default()
         };
         let pool = Device::new(config, Arc::new(Pool::for_drivers(&drivers))).unwrap();
-        let home = Home::strict(Bell::with_lanes(Box::new(NoWake), 64));
+        let home = Home::strict(Bell::with_lanes(Box::new(NoWake), 128));
         let (partitions, clients) = (Vec::new(), Vec::new());
         let mut bed = Bed { pool, home, now: Nanos::ZERO, disks: Vec::new(), partitions, clients };
         for disk in disks {
@@ -414,8 +426,30 @@ fn a_disk_whose_server_is_away_holds_up_no_other_and_goes_on_when_it_is_back() {
         let soon = bed.now + 3_000_000;
         bed.disks[1].state().is_away = true;
         bed.disks[1].state().looked_for = Some(soon);
+        bed.disks[1].call();
         bed.turn();
         assert_eq!(bed.home.wake_at(), Some(soon), "{scheduler}");
+        // Until it is found.
+        bed.disks[1].state().looked_for = None;
+        bed.disks[1].state().is_away = false;
+        bed.turn();
+        assert_ne!(bed.home.wake_at(), Some(soon), "{scheduler}");
+    }
+}
+
+#[test]
+fn what_a_disk_that_holds_nothing_says_is_heard_among_a_hundred() {
+    let mut bed = Bed::new("none", &[64; 100]);
+    let soon = bed.now + 100_000_000;
+    for disk in [0, 63, 64, 99] {
+        bed.disks[disk].state().looked_for = Some(soon);
+        bed.disks[disk].call();
+        // Another one is busy, and is seen to as before.
+        assert_eq!(bed.run(1, write(0, 2)).status, Status::Ok, "{disk}");
+        assert_eq!(bed.home.wake_at(), Some(soon), "{disk}");
+        bed.disks[disk].state().looked_for = None;
+        (0..20).for_each(|_| drop(bed.turn()));
+        assert_ne!(bed.home.wake_at(), Some(soon), "{disk}");
     }
 }
 
@@ -642,7 +676,7 @@ fn a_pool_that_is_closed_lets_go_of_the_drivers_of_its_disks() {
         bed.carry_out(move |watch| pool.begin_close(watch, Then::Ends), |bed| _ = bed.turn());
     assert!(closed.is_ok());
     drop(closed);
-    bed.home = Home::strict(Bell::with_lanes(Box::new(NoWake), 64));
+    bed.home = Home::strict(Bell::with_lanes(Box::new(NoWake), 128));
     assert_eq!(Arc::strong_count(&driver), 1, "a handle of the partition keeps nothing open");
     assert!(last.is_offline());
 }

@@ -33,6 +33,13 @@ impl<'a> Batch<'a> {
         &self.tags[before..self.taken]
     }
 
+    /// Whether the rest was [refused](Batch::refuse).
+    #[must_use]
+    #[inline]
+    pub fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
     /// Whether the rest was [refused](Batch::refuse) to be asked again later: then it is refused no
     /// more. A driver over several goes on with those that are for another.
     pub fn forgive_shortage(&mut self) -> bool {

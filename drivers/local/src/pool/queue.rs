@@ -1,4 +1,5 @@
-//! One hard queue of a pool: a driver queue of each partition, and who of them has what.
+//! One hard queue of a pool: a driver queue of each partition, and who of them has what. A turn
+//! costs by those that hold requests, and not by those that there are.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,11 +12,15 @@ use weir_queue::{
     Batch, Cancel, Done, DriverError, DriverQueue, PartitionGauge, Request, Tag, Wake, partition_of,
 };
 
+use super::calls::Calls;
 use super::{Part, Registry};
 
 /// Driver queues without a request of this pool that are looked at in one reap: they may have an
 /// event of their own, such as a server that was lost, which stays until they have seen to it.
 const IDLE_AT_A_TIME: usize = 8;
+
+/// Reaps of those that hold requests to one look at those that hold none.
+const REAPS_PER_LOOK: u8 = 16;
 
 /// One hard queue.
 pub(super) struct PoolQueue {
@@ -31,8 +36,15 @@ pub(super) struct PoolQueue {
     given: Vec<u16>,
     /// Of partitions that are gone, until they have given back the last tag.
     leaving: Vec<Open>,
-    /// The number that is looked at next although it holds nothing.
+    /// Numbers of those that have an event.
+    listens: Vec<u16>,
+    /// The place in `listens` that is looked at next although it may hold nothing.
     next_idle: usize,
+    /// Reaps until that.
+    reaps_to_look: u8,
+    /// Numbers of those that may name a time although they hold nothing, such as that of a lost
+    /// server's next attempt.
+    timed: Vec<u16>,
     /// By tag, whose it is.
     taken: Box<[Taken]>,
     /// Answers of the pool itself.
@@ -41,7 +53,7 @@ pub(super) struct PoolQueue {
     back: Vec<Tag>,
     flushes: Vec<WholeFlush>,
     events: Events,
-    lane: Option<Arc<dyn Wake>>,
+    calls: Arc<Calls>,
 }
 
 /// The driver queue of a partition.
@@ -60,6 +72,14 @@ struct Open {
 struct Taken {
     number: u16,
     direction: u8,
+}
+
+impl Taken {
+    /// One, if it goes towards the device.
+    #[inline]
+    fn writes(self) -> u64 {
+        u64::from(self.direction)
+    }
 }
 
 /// A flush of all partitions, until each has answered.
@@ -108,13 +128,16 @@ impl PoolQueue {
             busy: Vec::new(),
             given: Vec::new(),
             leaving: Vec::new(),
+            listens: Vec::new(),
             next_idle: 0,
+            reaps_to_look: 0,
+            timed: Vec::new(),
             taken: vec![Taken::default(); usize::from(depth)].into(),
             own: Vec::new(),
             back: Vec::new(),
             flushes: Vec::new(),
             events,
-            lane: None,
+            calls: Arc::default(),
         };
         match queue.follow_changes().into_iter().next() {
             None => Ok(queue),
@@ -141,8 +164,10 @@ impl PoolQueue {
             let since = parts.get(&(number as u16)).map(|part| part.since);
             if self.open[number].as_ref().is_some_and(|open| Some(open.since) != since) {
                 self.leaving.extend(self.open[number].take());
-                self.busy.retain(|busy| usize::from(*busy) != number);
-                self.given.retain(|given| usize::from(*given) != number);
+                let PoolQueue { busy, given, listens, timed, .. } = self;
+                for list in [busy, given, listens, timed] {
+                    list.retain(|listed| usize::from(*listed) != number);
+                }
             }
         }
         let parts: Vec<(u16, Part)> = parts.iter().map(|(n, part)| (*n, part.clone())).collect();
@@ -153,7 +178,7 @@ impl PoolQueue {
                 self.open.resize_with(place + 1, || None);
             }
             if self.open[place].is_none() {
-                match self.open_one(part) {
+                match self.open_one(number, part) {
                     Ok(open) => self.open[place] = Some(open),
                     Err(error) => errors.push(error),
                 }
@@ -163,16 +188,20 @@ impl PoolQueue {
         errors
     }
 
-    fn open_one(&self, part: Part) -> Result<Open, DriverError> {
+    fn open_one(&mut self, number: u16, part: Part) -> Result<Open, DriverError> {
         let mut queue = part.driver.open(self.index, self.depth)?;
         if let Some(event) = queue.event_fd() {
             self.events.add(event).map_err(|source| DriverError {
                 what: format!("watching hard queue {} of a partition", self.index),
                 source: Some(source),
             })?;
+            self.listens.push(number);
         }
-        if let Some(lane) = &self.lane {
-            queue.at_home(Arc::clone(lane));
+        if self.calls.has_lane() {
+            queue.at_home(self.calls.of(number));
+        }
+        if queue.announces() {
+            self.timed.push(number);
         }
         let (announces, gauge) = (queue.announces(), part.gauges.open());
         let since = part.since;
@@ -226,26 +255,6 @@ impl PoolQueue {
         }
     }
 
-    /// Takes the answers to whole flushes out of those that partition `number` has given.
-    #[cold]
-    fn gather_flushes(&mut self, number: u16, at: Place, done: &mut Done) {
-        for flush in &mut self.flushes {
-            if !flush.waits_for.contains(&number) {
-                continue;
-            }
-            let handed_back = done.withdraw_requeued(at.requeued, flush.tag);
-            let answer = done.withdraw(at.answers, flush.tag);
-            if answer.is_none() && !handed_back {
-                continue;
-            }
-            flush.waits_for.retain(|waits_for| *waits_for != number);
-            flush.again |= handed_back;
-            if let Some(status) = answer.filter(|_| flush.status.is_ok()) {
-                flush.status = status;
-            }
-        }
-    }
-
     /// Answers the whole flushes that all have answered.
     #[cold]
     fn end_flushes(&mut self, done: &mut Done) {
@@ -261,24 +270,120 @@ impl PoolQueue {
         });
     }
 
-    /// Reaps one driver queue; whether it holds anything after that.
+    /// Reaps one driver queue that holds requests; whether it holds any after that.
     #[inline]
     fn reap_one(&mut self, number: u16, now: Nanos, done: &mut Done) -> bool {
         let at = Place { answers: done.len(), requeued: done.requeued() };
-        let Some(open) = &mut self.open[usize::from(number)] else { return false };
+        let PoolQueue { open, flushes, taken, .. } = self;
+        let Some(Some(open)) = open.get_mut(usize::from(number)) else { return false };
         open.queue.reap(now, done);
-        if !self.flushes.is_empty() {
-            self.gather_flushes(number, at, done);
+        if !flushes.is_empty() {
+            gather_flushes(flushes, number, at, done);
         }
-        let Some(open) = &mut self.open[usize::from(number)] else { return false };
+        let (mut count, mut writes) = (0, 0);
         for tag in done.answered_since(at.answers) {
-            open.gauge.end(usize::from(self.taken[usize::from(tag.0)].direction));
+            (count, writes) = (count + 1, writes + taken[usize::from(tag.0)].writes());
         }
-        for tag in done.requeued_since(at.requeued) {
-            open.gauge.end(usize::from(self.taken[usize::from(tag.0)].direction));
+        if done.requeued() > at.requeued {
+            for tag in done.requeued_since(at.requeued) {
+                (count, writes) = (count + 1, writes + taken[usize::from(tag.0)].writes());
+            }
         }
+        open.gauge.end([count - writes, writes]);
         open.is_busy = open.queue.in_flight() > 0;
         open.is_busy
+    }
+
+    /// Partition `number` holds no request any more.
+    #[inline]
+    fn comes_to_rest(&mut self, number: u16) {
+        if self.open[usize::from(number)]
+            .as_ref()
+            .is_some_and(|open| open.announces && open.names_time())
+        {
+            self.note_time(number);
+        }
+    }
+
+    /// It may have a time to be turned at.
+    fn note_time(&mut self, number: u16) {
+        if !self.timed.contains(&number) {
+            self.timed.push(number);
+        }
+    }
+
+    /// Looks at those that hold nothing: in turn at those with an event, and at those with a time.
+    #[inline(never)]
+    fn look_at_idle(&mut self, now: Nanos, done: &mut Done) {
+        let PoolQueue { open, listens, timed, next_idle, .. } = self;
+        for _ in 0..listens.len().min(IDLE_AT_A_TIME) {
+            *next_idle = if *next_idle + 1 < listens.len() { *next_idle + 1 } else { 0 };
+            let number = listens[*next_idle];
+            let idle = open[usize::from(number)].as_mut();
+            if let Some(open) = idle.filter(|open| !open.is_busy) {
+                open.queue.reap(now, done);
+                if open.names_time() && !timed.contains(&number) {
+                    timed.push(number);
+                }
+            }
+        }
+        timed.retain(|number| {
+            let idle = open[usize::from(*number)].as_ref();
+            idle.is_some_and(|open| !open.is_busy && open.names_time())
+        });
+    }
+
+    /// Reaps those that have asked for it, whatever they hold.
+    #[cold]
+    fn answer_calls(&mut self, called: &[u16], now: Nanos, done: &mut Done) {
+        for &number in called {
+            let idle = self.open.get_mut(usize::from(number)).and_then(Option::as_mut);
+            if let Some(open) = idle.filter(|open| !open.is_busy) {
+                open.queue.reap(now, done);
+                if open.names_time() {
+                    self.note_time(number);
+                }
+            }
+        }
+    }
+
+    /// What is not there in most turns: partitions that leave, flushes of all, answers of its own.
+    #[cold]
+    fn reap_rest(&mut self, now: Nanos, done: &mut Done) {
+        for open in &mut self.leaving {
+            open.queue.reap(now, done);
+        }
+        self.let_go();
+        self.end_flushes(done);
+        self.own.drain(..).for_each(|(tag, status)| done.push(tag, status));
+        self.back.drain(..).for_each(|tag| done.push_requeue(tag, AGAIN_NS, Vec::new()));
+    }
+
+    fn has_rest(&self) -> bool {
+        !(self.leaving.is_empty()
+            && self.flushes.is_empty()
+            && self.own.is_empty()
+            && self.back.is_empty())
+    }
+}
+
+/// Takes the answers to whole flushes out of those that partition `number` has given.
+#[cold]
+fn gather_flushes(flushes: &mut [WholeFlush], number: u16, at: Place, done: &mut Done) {
+    for flush in flushes {
+        if !flush.waits_for.contains(&number) {
+            continue;
+        }
+        let handed_back = done.withdraw_requeued(at.requeued, flush.tag);
+        let answer = done.withdraw(at.answers, flush.tag);
+        if answer.is_none() && !handed_back {
+            continue;
+        }
+        flush.waits_for.retain(|waits_for| *waits_for != number);
+        flush.again |= handed_back;
+        if let Some(status) = answer.filter(|_| flush.status.is_ok()) {
+            flush.status = status;
+        }
     }
 }
 
@@ -303,6 +408,16 @@ impl Open {
             given.push(number);
         }
     }
+
+    /// Holds requests, and announces no answer.
+    fn is_polled(&self) -> bool {
+        self.is_busy && !self.announces
+    }
+
+    /// Wants to be turned at some time, or has its requests wait until one.
+    fn names_time(&self) -> bool {
+        self.queue.wake_at().is_some() || self.queue.outage_until().is_some()
+    }
 }
 
 impl DriverQueue for PoolQueue {
@@ -314,25 +429,33 @@ impl DriverQueue for PoolQueue {
                 self.flush_whole(batch, tag, now);
                 continue;
             }
-            let PoolQueue { open, busy, given, taken, back, .. } = self;
+            let PoolQueue { open, busy, given, taken, timed, back, .. } = self;
             let Some(Some(open)) = open.get_mut(usize::from(number)) else {
                 // Its queue could not be opened.
                 batch.take();
                 self.own.push((tag, Status::IoErr));
                 continue;
             };
+            let (mut count, mut writes) = (0, 0);
             let each = |tag: Tag, request: &Request| {
                 let direction = u8::from(request.op() != Op::Read);
                 taken[usize::from(tag.0)] = Taken { number, direction };
+                (count, writes) = (count + 1, writes + u64::from(direction));
             };
             let queue = &mut open.queue;
             let offered = batch.offer_partition(each, |part| queue.submit(part, now));
-            for tag in offered {
-                open.gauge.issue(usize::from(taken[usize::from(tag.0)].direction));
+            if offered.len() as u64 != count {
+                count = offered.len() as u64;
+                writes = offered.iter().map(|tag| taken[usize::from(tag.0)].writes()).sum();
             }
+            open.gauge.issue([count - writes, writes]);
             open.note(number, busy, given);
             // One that waits for its server holds up no other.
-            if open.queue.outage_until().is_some() && batch.forgive_shortage() {
+            if batch.is_refused() && open.queue.outage_until().is_some() && batch.forgive_shortage()
+            {
+                if !timed.contains(&number) {
+                    timed.push(number);
+                }
                 while let Some((_, request)) = batch.peek()
                     && partition_of(request.rq().sector) == number
                 {
@@ -353,10 +476,12 @@ impl DriverQueue for PoolQueue {
     }
 
     fn at_home(&mut self, lane: Arc<dyn Wake>) {
-        for open in self.open.iter_mut().flatten() {
-            open.queue.at_home(Arc::clone(&lane));
+        self.calls.lead_to(lane);
+        for (number, open) in self.open.iter_mut().enumerate() {
+            if let Some(open) = open {
+                open.queue.at_home(self.calls.of(number as u16));
+            }
         }
-        self.lane = Some(lane);
     }
 
     fn announces(&self) -> bool {
@@ -365,32 +490,31 @@ impl DriverQueue for PoolQueue {
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
         self.follow();
+        // Before the driver queues are asked: one that calls meanwhile is asked once more.
+        let called = self.calls.take();
         let mut place = 0;
         while let Some(number) = self.busy.get(place).copied() {
-            match self.reap_one(number, now, done) {
-                true => place += 1,
-                false => _ = self.busy.swap_remove(place),
+            if self.reap_one(number, now, done) {
+                place += 1;
+            } else {
+                self.busy.swap_remove(place);
+                self.comes_to_rest(number);
             }
         }
-        // One that holds nothing is looked at in turn.
-        for _ in 0..self.open.len().min(IDLE_AT_A_TIME) {
-            self.next_idle = (self.next_idle + 1) % self.open.len();
-            let idle = self.open[self.next_idle].as_mut();
-            if let Some(open) = idle.filter(|open| open.announces && !open.is_busy) {
-                open.queue.reap(now, done);
+        if let Some(called) = called {
+            self.answer_calls(&called, now, done);
+        }
+        if !(self.listens.is_empty() && self.timed.is_empty()) {
+            // Their events stay, so that the lane is turned again.
+            if self.busy.is_empty() || self.reaps_to_look == 0 {
+                self.look_at_idle(now, done);
+                self.reaps_to_look = REAPS_PER_LOOK;
             }
+            self.reaps_to_look -= 1;
         }
-        for open in &mut self.leaving {
-            open.queue.reap(now, done);
+        if self.has_rest() {
+            self.reap_rest(now, done);
         }
-        if !self.leaving.is_empty() {
-            self.let_go();
-        }
-        if !self.flushes.is_empty() {
-            self.end_flushes(done);
-        }
-        self.own.drain(..).for_each(|(tag, status)| done.push(tag, status));
-        self.back.drain(..).for_each(|tag| done.push_requeue(tag, AGAIN_NS, Vec::new()));
     }
 
     fn cancel(&mut self, tag: Tag) -> Cancel {
@@ -408,13 +532,14 @@ impl DriverQueue for PoolQueue {
         };
         let cancelled = open.queue.cancel(tag);
         if cancelled == Cancel::Done {
-            open.gauge.end(usize::from(direction));
+            let writes = u64::from(direction);
+            open.gauge.end([1 - writes, writes]);
         }
         cancelled
     }
 
     fn outage_until(&self) -> Option<Nanos> {
-        self.all().filter_map(|open| open.queue.outage_until()).max()
+        self.noticeable().filter_map(|open| open.queue.outage_until()).max()
     }
 
     fn wake_at(&self) -> Option<Nanos> {
@@ -422,10 +547,10 @@ impl DriverQueue for PoolQueue {
             return Some(Nanos::ZERO);
         }
         let of = |open: &Open| match open.queue.wake_at() {
-            None if !open.announces && open.queue.in_flight() > 0 => Some(Nanos::ZERO),
+            None if open.is_polled() => Some(Nanos::ZERO),
             at => at,
         };
-        self.all().filter_map(of).min()
+        self.noticeable().filter_map(of).min()
     }
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -439,9 +564,10 @@ impl DriverQueue for PoolQueue {
 }
 
 impl PoolQueue {
-    /// All that are open: one that holds nothing may have a server to find again.
-    fn all(&self) -> impl Iterator<Item = &Open> {
-        self.open.iter().flatten().chain(&self.leaving)
+    /// Those that hold requests, that have named a time, or that leave.
+    fn noticeable(&self) -> impl Iterator<Item = &Open> {
+        let numbers = self.busy.iter().chain(&self.timed);
+        numbers.filter_map(|number| self.open[usize::from(*number)].as_ref()).chain(&self.leaving)
     }
 
     /// Those that hold requests.
