@@ -197,7 +197,7 @@ int weirq_do_io(struct weirq *queue, struct weir_completion *completions, int mi
                 int max_completions, const struct timespec *timeout);
 
 /* A descriptor for poll and epoll, of the queue and not to be closed: readable when weirq_do_io
- * would find completions, once it is enabled, which it is not at first. It may be readable for
+ * would find completions, while it is enabled, which it is not at first. It may be readable for
  * nothing now and then. It is an eventfd, non-blocking; weirq_do_io resets it. */
 int weirq_get_completion_fd(struct weirq *queue);
 int weirq_set_completion_fd_enabled(struct weirq *queue, bool enable);

