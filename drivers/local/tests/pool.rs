@@ -2,8 +2,10 @@
 //! its own; the scheduler, its tags and the driver's tags are the pool's.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use rustix::event::{EventfdFlags, eventfd};
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng, SECTOR, Status};
 use weir_local::Pool;
 use weir_queue::{
@@ -30,6 +32,9 @@ struct State {
     looked_for: Option<Nanos>,
     /// How its queue has its lane turned.
     lane: Option<Arc<dyn Wake>>,
+    /// An event of its queue, which stays.
+    event: Option<Arc<OwnedFd>>,
+    reaps: usize,
     status: Option<Status>,
     /// Driver queues that are open.
     open: usize,
@@ -87,13 +92,15 @@ impl Driver for Disk {
 
     fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         self.state().open += 1;
-        Ok(Box::new(DiskQueue { disk: self.clone(), held: Vec::new() }))
+        let event = self.state().event.clone();
+        Ok(Box::new(DiskQueue { disk: self.clone(), held: Vec::new(), event }))
     }
 }
 
 struct DiskQueue {
     disk: Disk,
     held: Vec<(Tag, Status)>,
+    event: Option<Arc<OwnedFd>>,
 }
 
 impl Drop for DiskQueue {
@@ -147,6 +154,7 @@ impl DriverQueue for DiskQueue {
     fn commit(&mut self, _: Nanos) {}
 
     fn reap(&mut self, _: Nanos, done: &mut Done) {
+        self.disk.state().reaps += 1;
         if !self.disk.state().stalls {
             self.held.drain(..).for_each(|(tag, status)| done.push(tag, status));
         }
@@ -154,6 +162,10 @@ impl DriverQueue for DiskQueue {
 
     fn at_home(&mut self, lane: Arc<dyn Wake>) {
         self.disk.state().lane = Some(lane);
+    }
+
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.event.as_ref().map(|event| event.as_fd())
     }
 
     fn in_flight(&self) -> usize {
@@ -450,6 +462,27 @@ fn what_a_disk_that_holds_nothing_says_is_heard_among_a_hundred() {
         bed.disks[disk].state().looked_for = None;
         (0..20).for_each(|_| drop(bed.turn()));
         assert_ne!(bed.home.wake_at(), Some(soon), "{disk}");
+    }
+}
+
+#[test]
+fn the_event_of_a_disk_that_holds_nothing_is_seen_to_while_another_is_busy() {
+    let mut bed = Bed::new("none", &[64]);
+    let disk = Disk::of(64);
+    let event = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
+    disk.state().event = Some(Arc::new(event));
+    bed.add(disk);
+    bed.disks[0].state().stalls = true;
+    bed.clients[0].submit(write(0, 1), bed.now).expect("accepted");
+    for _ in 0..3 {
+        let before = bed.disks[1].state().reaps;
+        (0..20).for_each(|_| drop(bed.turn()));
+        assert!(bed.disks[1].state().reaps > before);
+    }
+    assert_eq!(bed.clients[0].in_flight(), 1);
+    bed.disks[0].state().stalls = false;
+    while bed.clients[0].in_flight() > 0 {
+        bed.turn();
     }
 }
 
