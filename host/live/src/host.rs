@@ -12,8 +12,9 @@ use weir_queue::{Device, Error, Frozen, LaneHomes, QueueMode, Then};
 use crate::clock::Clock;
 use crate::drain::{self, Obstacle, Unfinished, left};
 use crate::homes::Homes;
+use crate::polling::{PollCounts, Polling};
 use crate::reactor::{Reactor, Seed};
-use crate::service::desk::Orders;
+use crate::service::desk::{Orders, Remote};
 use crate::service::{Handle, Service, Turn};
 
 /// How long a reactor may take to close lanes that are at rest, whatever the limit.
@@ -30,15 +31,23 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts `reactors` reactors, at least 1.
+    /// Starts `reactors` reactors, at least 1, that sleep when they have nothing to do.
     ///
     /// # Errors
     /// The system's: no thread or descriptor is left.
     pub fn new(reactors: usize) -> io::Result<Host> {
+        Host::polling(reactors, Polling::default())
+    }
+
+    /// Starts `reactors` reactors, at least 1, that poll by this rule before they sleep.
+    ///
+    /// # Errors
+    /// As [`new`](Host::new).
+    pub fn polling(reactors: usize, polling: Polling) -> io::Result<Host> {
         let (mut remotes, mut threads) = (Vec::new(), Vec::new());
         let count = reactors.max(1);
         for index in 0..count {
-            let seed = Seed::new(index, count)?;
+            let seed = Seed::new(index, count, polling)?;
             remotes.push(seed.remote());
             let name = format!("weir-reactor-{index}");
             threads.push(std::thread::Builder::new().name(name).spawn(move || {
@@ -68,6 +77,18 @@ impl Host {
     #[must_use]
     pub fn devices(&self) -> usize {
         self.devices.lock().expect("the devices' lock").len()
+    }
+
+    /// Has the reactors poll by another rule, from their next wait on.
+    pub fn set_polling(&self, polling: Polling) {
+        let post = |remote: &Arc<Remote>| remote.post(move |reactor| reactor.set_polling(polling));
+        self.reactors.remotes.iter().for_each(post);
+    }
+
+    /// The cost and the gain of polling, of each reactor.
+    #[must_use]
+    pub fn poll_counts(&self) -> Vec<PollCounts> {
+        self.reactors.remotes.iter().map(|remote| remote.polls.read()).collect()
     }
 
     /// Whether the calling thread is one of its reactors, which must not wait for any of them.

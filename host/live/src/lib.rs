@@ -8,7 +8,7 @@
 //! - a [`Host`] is a few reactor threads. Each owns lanes of the devices it was given, and
 //!   [`Service`]s: those who have sockets and submit what comes in. It runs to completion:
 //!   readiness, lanes, completions and replies in one pass, and one blocking call when nothing is
-//!   left to do.
+//!   left to do, or [polls](Polling) for a while before.
 //!
 //! It is not: a runtime for anything else. A service that blocks holds up its whole reactor, and
 //! one that panics ends the process, because the disks behind that reactor would be silent for ever
@@ -24,6 +24,7 @@ mod intake;
 mod limited;
 mod own;
 mod poll;
+mod polling;
 mod reactor;
 mod service;
 mod services;
@@ -36,5 +37,6 @@ pub use intake::{Answer, Door, Entry, Job, Place, Waiting, unaccepted};
 pub use limited::Limited;
 pub use own::OwnLanes;
 pub use poll::{Interest, Readiness};
+pub use polling::{PollCounts, PollMode, Polling};
 pub use service::{Handle, Seat, Service, Turn};
 pub use wake::{EventWake, Unpark};

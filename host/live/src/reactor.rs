@@ -2,9 +2,10 @@
 //!
 //! A pass: take the orders of other threads, let services receive and submit, turn the lanes that
 //! have a reason, hand out completions, turn again while a lane has answers, let services send.
-//! Then one blocking call on everything at once, until the earliest time that was named. Lanes are
-//! those of a [`Home`]; what has nothing to do costs a pass nothing, however many there are: lanes
-//! and services (`services.rs`) alike.
+//! Then one blocking call on everything at once, until the earliest time that was named; before it
+//! the same call without blocking, for as long as the rule for polling says (`polling.rs`). Lanes
+//! are those of a [`Home`]; what has nothing to do costs a pass nothing, however many there are:
+//! lanes and services (`services.rs`) alike.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,6 +17,7 @@ use weir_ring::Mailbox;
 
 use crate::clock::Clock;
 use crate::poll::{Descriptors, Interest, Poller};
+use crate::polling::{Counters, Polling, Waits};
 use crate::service::desk::{Desk, MakeService, Orders, Remote, SUBMITTERS};
 use crate::service::{Service, Turn, key};
 use crate::services::Services;
@@ -24,6 +26,10 @@ use crate::wake::EventWake;
 /// Rounds of one pass before descriptors are looked at again, so that a device with endless answers
 /// does not keep them waiting.
 const ROUNDS: usize = 16;
+
+/// Looks at the bell between two calls that look at descriptors, while a reactor polls. A call
+/// takes some 300 ns, and as much is left to the other thread of the core.
+const LOOKS: usize = 8;
 
 /// The "services" behind the reactor's own descriptors.
 const WAKE: u32 = u32::MAX;
@@ -39,6 +45,7 @@ pub(crate) struct Reactor {
     /// The descriptors of drivers' events, by place of the lane.
     events: Vec<Option<OwnedFd>>,
     services: Services,
+    waits: Waits,
     /// Bell tokens with something to hand out; kept for its memory.
     ready: Vec<usize>,
     pub(crate) stopping: bool,
@@ -48,6 +55,7 @@ pub(crate) struct Reactor {
 pub(crate) struct Seed {
     index: usize,
     reactors: usize,
+    polling: Polling,
     remote: Arc<Remote>,
     wake: EventWake,
     descriptors: Descriptors,
@@ -55,11 +63,12 @@ pub(crate) struct Seed {
 
 impl Seed {
     /// For reactor `index` of so many.
-    pub(crate) fn new(index: usize, reactors: usize) -> io::Result<Seed> {
+    pub(crate) fn new(index: usize, reactors: usize, polling: Polling) -> io::Result<Seed> {
         let wake = EventWake::new()?;
         let bell = Bell::with_lanes(Box::new(wake.clone()), SUBMITTERS);
-        let remote = Arc::new(Remote { orders: Mailbox::default(), bell });
-        Ok(Seed { index, reactors, remote, wake, descriptors: Descriptors::new()? })
+        let polls = Arc::new(Counters::default());
+        let remote = Arc::new(Remote { orders: Mailbox::default(), bell, polls });
+        Ok(Seed { index, reactors, polling, remote, wake, descriptors: Descriptors::new()? })
     }
 
     pub(crate) fn remote(&self) -> Arc<Remote> {
@@ -70,16 +79,18 @@ impl Seed {
 impl Reactor {
     /// A reactor of the calling thread.
     pub(crate) fn new(seed: Seed) -> Reactor {
-        let Seed { index, reactors, remote, wake, descriptors } = seed;
+        let Seed { index, reactors, polling, remote, wake, descriptors } = seed;
         let poller = Poller::new(descriptors, key(WAKE, TIMER)).expect("a timer can be watched");
         // The bell keeps the descriptor.
         poller.add_edge(wake.as_fd(), key(WAKE, 0)).expect("an eventfd can be watched");
         let home = Home::new(Arc::clone(&remote.bell));
+        let now = Clock.now();
+        let waits = Waits::new(polling, now, Arc::clone(&remote.polls));
         let desk = Desk {
             index,
             reactors,
             remote,
-            now: Clock.now(),
+            now,
             poller,
             rotor: 0,
             again: false,
@@ -87,7 +98,7 @@ impl Reactor {
             free: Vec::new(),
         };
         let (events, services, ready) = (Vec::new(), Services::default(), Vec::new());
-        Reactor { desk, home, events, services, ready, stopping: false }
+        Reactor { desk, home, events, services, waits, ready, stopping: false }
     }
 
     /// Runs until it is told to stop.
@@ -182,15 +193,17 @@ impl Reactor {
 
     /// Waits for descriptors, bell and time, then lets services see to what is ready.
     fn sleep(&mut self) {
-        let now = self.desk.now;
+        let begun = self.desk.now;
         let mut until = None;
-        let mut sleeping = false;
-        if !self.has_work(now) {
+        let mut idle = false;
+        if !self.has_work(begun) {
             until = self.earliest();
-            if until.is_none_or(|at| at > now) {
-                sleeping = self.home.before_sleep(now, || self.is_ordered());
-            }
+            idle = until.is_none_or(|at| at > begun);
         }
+        if idle && self.poll(until) {
+            return self.look_at_events();
+        }
+        let sleeping = idle && self.home.before_sleep(self.desk.now, || self.is_ordered());
         let poller = &mut self.desk.poller;
         let waited = if sleeping { poller.wait(until) } else { poller.look() };
         if sleeping {
@@ -198,7 +211,32 @@ impl Reactor {
         }
         waited.expect("an epoll set of this thread can be waited for");
         self.desk.now = Clock.now();
+        if sleeping {
+            self.waits.ended(begun, self.desk.now);
+        }
         self.look_at_events();
+    }
+
+    /// Looks again and again without blocking, for as long as the rule says; whether something has
+    /// come, or the time has.
+    fn poll(&mut self, until: Option<Nanos>) -> bool {
+        let begun = self.desk.now;
+        let Some(end) = self.waits.begin(begun) else { return false };
+        loop {
+            self.desk.poller.look().expect("an epoll set of this thread can be looked at");
+            let mut met = self.desk.poller.event(0).is_some();
+            for _ in 0..LOOKS {
+                met = met || self.has_work(begun);
+                std::hint::spin_loop();
+            }
+            let now = Clock.now();
+            met = met || self.has_work(now) || until.is_some_and(|at| at <= now);
+            if met || now >= end {
+                self.desk.now = now;
+                self.waits.polled(begun, now, met);
+                return met;
+            }
+        }
     }
 
     fn look_at_events(&mut self) {
@@ -246,6 +284,10 @@ impl Orders for Reactor {
 
     fn remove_service(&mut self, number: u32) {
         self.services.remove(number);
+    }
+
+    fn set_polling(&mut self, polling: Polling) {
+        self.waits.set(polling);
     }
 
     fn stop(&mut self) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use noted::Noted;
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
-use weir_live::{Clock, Handle, Host, Readiness, Seat, Service, Turn};
+use weir_live::{Clock, Handle, Host, PollMode, Polling, Readiness, Seat, Service, Turn};
 use weir_local::{Null, Ram};
 use weir_map::{FaultPlan, Faulty};
 use weir_queue::{Config, Device, Driver, DriverError, DriverQueue, QueueMode, Queues, Refused};
@@ -90,14 +90,20 @@ fn take(ended: &Receiver<(u64, Status)>, count: u64) -> Vec<(u64, Status)> {
 }
 
 #[test]
-fn every_reactor_finishes_what_its_services_submit_in_both_queue_modes() {
+fn every_reactor_finishes_what_its_services_submit_however_it_waits_and_in_both_queue_modes() {
+    for mode in [PollMode::Off, PollMode::Adaptive, PollMode::Always] {
+        finish_what_is_submitted(Polling { mode, share: 80 });
+    }
+}
+
+fn finish_what_is_submitted(polling: Polling) {
     for (mode, queues) in [(QueueMode::Mq, 1), (QueueMode::Mq, 3), (QueueMode::Sq, 1)] {
         for driver in [
             Arc::new(Null::new(1 << 30).unwrap()) as Arc<dyn Driver>,
             Arc::new(Null::new(1 << 30).unwrap().latency_ns(30_000)),
             Arc::new(Ram::new(1 << 30).unwrap()),
         ] {
-            let host = Host::new(2).unwrap();
+            let host = Host::polling(2, polling).unwrap();
             let device = device("sda", mode, queues, driver);
             host.adopt(&device).unwrap();
             let readers: Vec<_> = (0..2).map(|i| Reader::install(&host, i, &device)).collect();
@@ -110,8 +116,38 @@ fn every_reactor_finishes_what_its_services_submit_in_both_queue_modes() {
             readers.iter().for_each(|(handle, _)| handle.remove());
             host.stop(10 * SECOND).unwrap();
             assert_eq!(device.stats().in_flight, 0);
+            let polls = host.poll_counts().iter().map(|counts| counts.polls).sum::<u64>();
+            assert!(polling.mode != PollMode::Off || polls == 0, "{polls} waits were polled");
         }
     }
+}
+
+#[test]
+fn a_reactor_that_never_sleeps_polls_each_wait_and_none_once_it_is_told_to_sleep() {
+    let always = Polling { mode: PollMode::Always, share: 1 };
+    let host = Host::polling(1, always).unwrap();
+    let device = device("sda", QueueMode::Mq, 1, Arc::new(Null::new(1 << 30).unwrap()));
+    host.adopt(&device).unwrap();
+    let (handle, ended) = Reader::install(&host, 0, &device);
+    let counts = || host.poll_counts()[0];
+    let read = || {
+        Reader::read(&handle, 1);
+        take(&ended, 1);
+    };
+    let begun = Clock.now();
+    while counts().met < 10 {
+        assert!(Clock.now().since(begun) < 20 * SECOND, "{:?}", counts());
+        read();
+    }
+    host.set_polling(Polling::default());
+    // Orders are taken in turn: behind a read the rule holds.
+    read();
+    let before = counts();
+    assert_eq!((before.met, before.vain_ns), (before.polls, 0), "a wait ended in a sleep");
+    (0..10).for_each(|_| read());
+    assert_eq!(counts(), before);
+    handle.remove();
+    host.stop(10 * SECOND).unwrap();
 }
 
 /// Memory with up to 8 hard queues, which notes those that a request has come to, a bit each.

@@ -8,6 +8,7 @@ use weir_ring::Mailbox;
 
 use super::{Service, Turn};
 use crate::poll::Poller;
+use crate::polling::{Counters, Polling};
 
 /// Submitters of one reactor: as many as its bell has bits.
 pub(crate) const SUBMITTERS: usize = weir_ring::PendingBits::SOURCES_MAX;
@@ -34,6 +35,9 @@ pub(crate) trait Orders {
 
     fn remove_service(&mut self, number: u32);
 
+    /// It polls by this rule from now on.
+    fn set_polling(&mut self, polling: Polling);
+
     /// It ends after this pass.
     fn stop(&mut self);
 }
@@ -45,6 +49,7 @@ pub(crate) type Order = Box<dyn FnOnce(&mut dyn Orders) + Send>;
 pub(crate) struct Remote {
     pub(crate) orders: Mailbox<Order>,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) polls: Arc<Counters>,
 }
 
 impl Remote {
