@@ -141,6 +141,11 @@ impl Daemon {
     #[track_caller]
     pub fn spawn_unready(mut command: Command) -> Daemon {
         command.stderr(Stdio::piped());
+        let serves = command.get_program() == WEIR && command.get_args().any(|it| it == "serve");
+        let says_how = command.get_args().any(|argument| argument == "--poll");
+        if let Some(poll) = std::env::var_os("WEIR_TEST_POLL").filter(|_| serves && !says_how) {
+            command.arg("--poll").arg(poll);
+        }
         let mut child = command.spawn().expect("weir can be started");
         let log = Arc::new(Log::default());
         let (errors, log_of_reader) = (child.stderr.take().expect("piped"), Arc::clone(&log));

@@ -2,6 +2,7 @@
 
 mod error;
 mod group;
+mod host;
 mod metrics;
 mod page;
 mod section;
@@ -21,6 +22,7 @@ use weir_queue::Groups;
 
 pub use error::ConfigError;
 pub use group::Group;
+pub use host::{Host, POLL_SHARE, Poll};
 pub use metrics::Metrics;
 pub use page::page;
 pub use value::{CLIENTS_MAX, MEMORY_MIN, minimum_block, parse_memory, parse_minimum_block};
@@ -42,6 +44,8 @@ pub struct Config {
     pub pool: Vec<Pool>,
     /// Where the figures are shown.
     pub metrics: Metrics,
+    /// How its threads wait.
+    pub host: Host,
     /// The text, in which fronts look for their sections.
     #[serde(skip)]
     source: Source,
@@ -74,7 +78,7 @@ impl Source {
 }
 
 /// The keys of the file that are no section of a front.
-const KEYS: [&str; 6] = ["kernel_cmdline", "disk", "export", "group", "pool", "metrics"];
+const KEYS: [&str; 7] = ["kernel_cmdline", "disk", "export", "group", "pool", "metrics", "host"];
 
 /// `[[pool]]`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -710,7 +714,7 @@ burst = 0.5
         assert_eq!(
             error(&text),
             "line 20: unknown field `frob`, expected one of `kernel_cmdline`, `disk`, `export`, \
-             `group`, `pool`, `metrics`, `fuse`, `nbd`"
+             `group`, `pool`, `metrics`, `host`, `fuse`, `nbd`"
         );
     }
 

@@ -24,7 +24,7 @@ mod status;
 pub mod tree;
 mod trial;
 
-pub use about::{About, Listener};
+pub use about::{About, Listener, Polled, ThreadPolled};
 pub use census::{Census, ClientSeen, DiskSeen};
 pub use clients::{Classing, Client, Clients, Memory};
 pub use config::{Config, ConfigError, Export};

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use weir_bio::SECTOR;
 use weir_queue::{Failure, PathSeen, QueueMode};
 
-use crate::about::Listener;
+use crate::about::{Listener, Polled, ThreadPolled};
 use crate::clients::Client;
 use crate::tree::Tree;
 use crate::tree::entry::Entry;
@@ -68,10 +68,25 @@ impl Tree {
             "listeners": listeners.iter().map(listener).collect::<Vec<_>>(),
             "disks": disks,
             "clients": { "count": count, "busiest": busiest },
+            "polling": about.map(|about| polling(&(about.polling)())),
             "errors": errors,
             "degraded": degraded,
         })
     }
+}
+
+/// The rule, and the cost and gain of all threads together.
+fn polling(polled: &Polled) -> Value {
+    let sum = |of: fn(&ThreadPolled) -> u64| polled.threads.iter().map(of).sum::<u64>();
+    json!({
+        "poll": polled.rule.poll.to_string(),
+        "share_pct": polled.rule.poll_share,
+        "threads": polled.threads.len(),
+        "polls": sum(|thread| thread.polls),
+        "met": sum(|thread| thread.met),
+        "polled_us": sum(|thread| thread.polled_us),
+        "vain_us": sum(|thread| thread.vain_us),
+    })
 }
 
 fn client((front, client): (&str, &Client)) -> Value {

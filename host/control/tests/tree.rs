@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bed::{BYTES, CacheLater, Model, device, live, tree};
 use weir_bio::{Limits, WriteCache};
-use weir_control::{About, Disk, Errno, Node, Parameters, Tree};
+use weir_control::{About, Disk, Errno, Node, Parameters, Polled, Tree};
 use weir_queue::{Config, Device, QueueMode};
 
 fn sda() -> Config {
@@ -423,6 +423,7 @@ fn the_uptime_is_that_of_the_daemon_with_two_decimals_as_linux_has_it() {
         uptime_ms: Box::new(|| 61_079),
         idle_ms: Box::new(|| 120_500),
         listeners: Box::new(Vec::new),
+        polling: Box::new(Polled::default),
     });
     assert_eq!(tree.read("proc/uptime").unwrap(), "61.07 120.50\n");
     assert_eq!(errno(&tree, "proc/uptime", "1"), Errno::Access);

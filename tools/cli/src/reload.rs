@@ -7,6 +7,7 @@
 
 mod boot_line;
 mod disk;
+pub(crate) mod polling;
 mod pool;
 mod same;
 
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir::{Caps, Cmdline, Device, GroupId, Groups, Limited, Target};
+use weir::{Caps, Cmdline, Device, GroupId, Groups, Host, Limited, Target};
 use weir_access::folder;
 use weir_control::config::{self, Config};
 use weir_control::rules::Event;
@@ -71,6 +72,8 @@ struct Applied {
     disks: BTreeMap<String, Spoken>,
     /// Paths of groups.
     groups: BTreeSet<String>,
+    /// How the reactors wait.
+    host: config::Host,
     /// What was told of weights that act on nothing.
     unfelt: BTreeSet<String>,
 }
@@ -98,8 +101,8 @@ pub(crate) struct Parts {
     pub(crate) fronts: Vec<Arc<dyn Front>>,
     pub(crate) groups: Arc<Groups>,
     pub(crate) served: Arc<Served>,
-    /// Threads that submit to a disk.
-    pub(crate) reactors: usize,
+    /// Its reactors submit to the disks.
+    pub(crate) host: Arc<Host>,
     /// A disk as the tree has it.
     pub(crate) shown: fn(&Device) -> LiveDisk,
     /// Kept up to date by each reload.
@@ -131,8 +134,8 @@ impl Latest {
 impl Reload {
     pub(crate) fn new(source: Source, started: Stated, parts: Parts) -> Reload {
         let paths = started.config.group.iter().map(|group| group.path.clone()).collect();
-        let there = started.config.disk.clone();
-        let applied = Mutex::new(Applied { groups: paths, there, ..Applied::default() });
+        let (there, host) = (started.config.disk.clone(), started.config.host);
+        let applied = Mutex::new(Applied { groups: paths, there, host, ..Applied::default() });
         Reload { source, started, parts, applied }
     }
 
@@ -208,6 +211,7 @@ impl Reload {
         drop(latest);
         self.reload_fronts(&stated, &mut lines);
         self.compare(&stated, &applied.there, &mut lines);
+        self.set_polling(config.host, &mut applied.host, &mut lines);
         self.set_groups(config, &wanted, &mut lines);
         self.set_back_groups(config, &mut applied.groups, &mut lines);
         let new = now.keys().filter(|name| !applied.targets.contains_key(*name));
@@ -646,7 +650,7 @@ mod tests {
             fronts,
             groups: Arc::default(),
             served: Arc::new(Served::new(Vec::new(), Vec::new())),
-            reactors: 1,
+            host: Arc::new(Host::new(1).expect("a thread")),
             shown: |_| unreachable!("there is no disk"),
             latest: Arc::default(),
         };

@@ -6,6 +6,7 @@ mod bounds;
 mod changes;
 mod disks;
 mod hangup;
+mod polls;
 mod pressure;
 mod signals;
 mod stop;
@@ -31,6 +32,7 @@ use weir_queue::{Error, LiveRecording, Settings};
 use begin::Beginning;
 use bounds::Bounds;
 use hangup::HangUp;
+use polls::Polls;
 use pressure::Pressure;
 use signals::Signals;
 
@@ -110,6 +112,8 @@ pub(crate) struct Serve {
     /// Reactor threads; one for each CPU if not given.
     #[arg(long, value_parser = whole::<u16>(1..=64))]
     reactors: Option<u16>,
+    #[command(flatten)]
+    polls: Polls,
     /// How long a stop may take, 1s to 1h: clients may read their last answers for half of it, and
     /// a back end that has not answered after four fifths of it is given up.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time(STOP_TIMEOUT))]
@@ -156,13 +160,13 @@ impl Serve {
         };
         let latest = Arc::new(Mutex::new(Latest::of(&stated.config)));
         let place = self.place(&latest, &daemon);
-        let ways = about::show(&daemon);
+        let ways = about::show(&daemon, &latest);
         let config = stated.config.clone();
         let parts = Parts {
             fronts: daemon.fronts.clone(),
             groups: Arc::clone(&daemon.groups),
             served: Arc::clone(&daemon.served),
-            reactors: daemon.host.reactors(),
+            host: Arc::clone(&daemon.host),
             shown: live,
             latest: Arc::clone(&latest),
         };
@@ -314,6 +318,7 @@ impl Serve {
         };
         let plans = kinds.iter().map(|kind| (kind.plan)(&config)).collect::<Result<_, _>>();
         let mut plans: Vec<Box<dyn Plan>> = plans.map_err(bad)?;
+        self.polls.put_over(&mut config.host);
         self.add_disks(&mut config)?;
         if !self.metrics.is_empty() {
             let listen = |text: &String| text.parse::<Listen>();
@@ -380,7 +385,11 @@ impl Serve {
         let Stated { config, plans } = stated;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let reactors = self.reactors.map_or(cpus, usize::from);
-        let host = Host::new(reactors).map_err(|e| format!("reactor threads: {e}"))?;
+        let polling = reload::polling::rule_of(&config.host);
+        if let Some(remark) = reload::polling::remark(&config.host, reactors) {
+            tracing::warn!("{remark}");
+        }
+        let host = Host::polling(reactors, polling).map_err(|e| format!("reactor threads: {e}"))?;
         let mut disks = Vec::new();
         let cmdline = reload::cmdline(config)?;
         reload::tell_passed_over(config);

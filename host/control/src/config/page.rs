@@ -29,7 +29,7 @@ const WBPS: Row = ["wbps", BYTES, "no cap", "Bytes written a second at most."];
 const BURST: Row =
     ["burst", "seconds, 0.0 to 3600.0", "0.0", "Unused allowance that may be spent at once."];
 
-const SECTIONS: [Section; 5] = [
+const SECTIONS: [Section; 6] = [
     Section {
         head: "[[disk]]",
         doc: "A disk. What it says of clients (`group` and all below it) is for the export of its \
@@ -160,6 +160,25 @@ const SECTIONS: [Section; 5] = [
                 "none",
                 "Names that a request may call the address by, beside its own in `listen`, \
                  its number and `localhost`.",
+            ],
+        ],
+    },
+    Section {
+        head: "[host]",
+        doc: "The threads that serve.",
+        keys: &[
+            [
+                "poll",
+                "off, adaptive, always",
+                "off",
+                "A thread with nothing to do sleeps (`off`), polls before it sleeps while waits \
+                 are short (`adaptive`), or never sleeps (`always`).",
+            ],
+            [
+                "poll_share",
+                "1 to 100",
+                "80",
+                "The part of its time that a thread may poll where `poll` is `adaptive`, percent.",
             ],
         ],
     },

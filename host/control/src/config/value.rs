@@ -141,7 +141,7 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
 /// The most connections there are.
 pub const CLIENTS_MAX: u16 = 1024;
 
-fn within<T: PartialOrd + fmt::Display, E: serde::de::Error>(
+pub(super) fn within<T: PartialOrd + fmt::Display, E: serde::de::Error>(
     name: &str,
     value: T,
     least: T,

@@ -2,6 +2,7 @@
 
 use super::Tree;
 use super::entry;
+use crate::about::ThreadPolled;
 
 type Attribute = entry::Attribute<Tree>;
 
@@ -22,6 +23,30 @@ pub const ATTRIBUTES: &[Attribute] = &[
         Tree::listeners,
     ),
     Attribute::tells("pid", "", "the system's", "Its process.", |_| std::process::id().to_string()),
+    Attribute::tells(
+        "poll",
+        "",
+        "off",
+        "Whether its threads poll before they sleep: off, adaptive or always.",
+        |tree| {
+            tree.about().map_or_else(String::new, |about| (about.polling)().rule.poll.to_string())
+        },
+    ),
+    Attribute::tells(
+        "poll_stat",
+        "us",
+        "0",
+        "The cost and gain of polling, a line for each thread: waits that were polled, those that \
+         ended meanwhile (sleeps saved), the CPU time it took, and of that the part in vain.",
+        |tree| {
+            let threads = tree.about().map(|about| (about.polling)().threads).unwrap_or_default();
+            let lines = threads.iter().enumerate().map(|(index, thread)| {
+                let ThreadPolled { polls, met, polled_us, vain_us } = thread;
+                format!("{index} polls={polls} met={met} polled_us={polled_us} vain_us={vain_us}")
+            });
+            lines.collect::<Vec<_>>().join("\n")
+        },
+    ),
     Attribute::tells(
         "remarks",
         "",

@@ -126,7 +126,7 @@ impl Reload {
         grow.map_err(|error| error.to_string())?;
         let shown = (self.parts.shown)(&device).of_target(weir::target::shown(&disk.target));
         let shown = Arc::new(shown);
-        tree.add_partition(&pool.config().name, shown, self.parts.reactors);
+        tree.add_partition(&pool.config().name, shown, self.parts.host.reactors());
         let exports = self.exports_of(&device, neighbours.exports_of(name));
         for (place, front) in self.parts.fronts.iter().enumerate() {
             if let Err(why) = front.add_disk(&device, &exports) {

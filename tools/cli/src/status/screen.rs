@@ -31,6 +31,7 @@ pub(super) fn of(state: &Value) -> String {
     lines
         .push(format!("clients {count}{}", if busiest.is_empty() { "" } else { ", the busiest:" }));
     rest(&mut lines, busiest, usize::MAX, |one| vec![client(one)]);
+    lines.extend(polling(&state["polling"]));
     lines.push(format!("errors  {} I/Os ended with one since the start", state["errors"]));
     let degraded = items(&state["degraded"]);
     if !degraded.is_empty() {
@@ -104,6 +105,19 @@ fn client(one: &Value) -> String {
     let name = format!("{}/{}/{}", text(&one["front"]), text(&one["export"]), one["number"]);
     let bytes = short_size(one["bytes"].as_u64().unwrap_or(0));
     format!("  {name:<20} {bytes:>9} in {} I/Os, {}", one["ios"], text(&one["address"]))
+}
+
+/// How the threads wait, unless they sleep as ever.
+fn polling(of: &Value) -> Option<String> {
+    let poll = of["poll"].as_str().filter(|poll| *poll != "off")?;
+    let share = if poll == "adaptive" { format!(" {} %", of["share_pct"]) } else { String::new() };
+    let seconds = |us: &Value| us.as_u64().unwrap_or(0) as f64 / 1e6;
+    let (polled, vain) = (seconds(&of["polled_us"]), seconds(&of["vain_us"]));
+    let (threads, met) = (&of["threads"], &of["met"]);
+    Some(format!(
+        "polling {poll}{share}, {threads} threads: {polled:.1} s of CPU ({vain:.1} in vain), {met} \
+         sleeps saved"
+    ))
 }
 
 fn items(of: &Value) -> Vec<&Value> {
@@ -187,6 +201,23 @@ clients 3, the busiest:
 errors  2 I/Os ended with one since the start
 ";
         assert_eq!(screen, expected, "{screen}");
+    }
+
+    #[test]
+    fn a_daemon_that_polls_says_what_it_costs_and_what_it_saves() {
+        let mut told = state(Vec::new(), &[]);
+        let mut line = |poll: &str| {
+            told["polling"] = json!({
+                "poll": poll, "share_pct": 80, "threads": 2, "polls": 9, "met": 8,
+                "polled_us": 93_250_000, "vain_us": 1_240_000,
+            });
+            let screen = of(&told);
+            screen.lines().find(|line| line.starts_with("polling")).map(String::from)
+        };
+        let said = "2 threads: 93.2 s of CPU (1.2 in vain), 8 sleeps saved";
+        assert_eq!(line("off"), None);
+        assert_eq!(line("adaptive"), Some(format!("polling adaptive 80 %, {said}")));
+        assert_eq!(line("always"), Some(format!("polling always, {said}")));
     }
 
     #[test]

@@ -18,6 +18,15 @@ pub(super) struct Sample {
     clients: Vec<ClientState>,
     /// Of all groups.
     weights: Weights,
+    polled: Option<Polled>,
+}
+
+/// How the threads of a daemon wait: the rule, and sums over them since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Polled {
+    poll: String,
+    met: u64,
+    us: u64,
 }
 
 /// Weights of groups, by path.
@@ -85,7 +94,8 @@ impl Sample {
             }
         }
         let (clients, weights) = clients(client)?;
-        Ok(Sample { reading, disks, clients, weights })
+        let polled = polled(client)?;
+        Ok(Sample { reading, disks, clients, weights, polled })
     }
 
     pub(super) fn at(&self) -> Instant {
@@ -139,6 +149,20 @@ fn disk(client: &mut ControlClient, name: String) -> Result<DiskState, ClientErr
     let listing = listed.lines().map(String::from).collect();
     let scheduler = String::from(active);
     Ok(DiskState { name, scheduler, mode, queues, listing, pool: None })
+}
+
+/// How the threads wait, unless they sleep as ever; a daemon of an older version does.
+fn polled(client: &mut ControlClient) -> Result<Option<Polled>, ClientError> {
+    let poll = there(line(client, "weir/poll"))?.unwrap_or_default();
+    if matches!(poll.as_str(), "" | "off") {
+        return Ok(None);
+    }
+    let told = there(client.read("weir/poll_stat"))?.unwrap_or_default();
+    let sum = |name: &str| {
+        let words = told.split_whitespace().filter_map(|word| word.strip_prefix(name));
+        words.filter_map(|count| count.parse::<u64>().ok()).sum()
+    };
+    Ok(Some(Polled { poll, met: sum("met="), us: sum("polled_us=") }))
 }
 
 /// A partition of the pool that stands before it, or behind other partitions of it.
@@ -221,6 +245,18 @@ fn connection(told: &Value) -> ClientState {
 pub(super) struct Scene {
     pub(super) disks: Vec<DiskLine>,
     pub(super) clients: Vec<ClientLine>,
+    pub(super) polling: Option<PollingLine>,
+}
+
+/// What polling costs and gains, of a daemon that does.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PollingLine {
+    /// The rule.
+    pub(super) poll: String,
+    /// CPU time for it, percent of one CPU.
+    pub(super) cpu_pct: f64,
+    /// Sleeps that it saved, a second.
+    pub(super) met: f64,
 }
 
 /// A disk's line.
@@ -352,9 +388,15 @@ impl Scene {
                 kilobytes: rate(state.bytes, before.bytes) / 1024.0,
             }
         };
+        let polling = after.polled.as_ref().map(|now| {
+            let before = before.polled.clone().unwrap_or_else(|| now.clone());
+            let cpu_pct = rate(now.us, before.us) / 1e4;
+            PollingLine { poll: now.poll.clone(), cpu_pct, met: rate(now.met, before.met) }
+        });
         Scene {
             disks: after.disks.iter().map(disk).collect(),
             clients: after.clients.iter().map(client).collect(),
+            polling,
         }
     }
 }
@@ -505,7 +547,7 @@ mod tests {
         let sample = |seconds, clients| {
             let at = began + Duration::from_secs(seconds);
             let reading = Reading { disks: Vec::new(), at };
-            Sample { reading, disks: disks(), clients, weights: weights.clone() }
+            Sample { reading, disks: disks(), clients, weights: weights.clone(), polled: None }
         };
         let after = vec![
             client("a", "vm1", "light", 10_000),
@@ -553,7 +595,7 @@ mod tests {
         let sample = |seconds, clients| {
             let at = began + Duration::from_secs(seconds);
             let reading = Reading { disks: Vec::new(), at };
-            Sample { reading, disks: Vec::new(), clients, weights: BTreeMap::new() }
+            Sample { reading, disks: Vec::new(), clients, weights: BTreeMap::new(), polled: None }
         };
         let before = vec![client("nbd", "a", 100), client("nbd", "b", 1000), client("x", "a", 7)];
         let after = vec![client("x", "a", 9), client("nbd", "b", 1004), client("nbd", "c", 20)];
@@ -579,7 +621,7 @@ mod tests {
         let sample = |seconds, disks| {
             let at = began + Duration::from_secs(seconds);
             let reading = Reading { disks: Vec::new(), at };
-            Sample { reading, disks, clients: Vec::new(), weights: BTreeMap::new() }
+            Sample { reading, disks, clients: Vec::new(), weights: BTreeMap::new(), polled: None }
         };
         let before = vec![disk("a", vec![queue("0", 100)]), disk("b", vec![queue("0", 7)])];
         // Of `a` one more queue; `b` is another disk of that name, and `c` came in between.
@@ -591,5 +633,19 @@ mod tests {
         let scene = Scene::between(&sample(0, before), &sample(2, after));
         let rates = scene.disks.iter().flat_map(|disk| disk.queues.iter().map(|queue| queue.rate));
         assert_eq!(rates.collect::<Vec<_>>(), [4.0, 0.0, 2.0, 10.0]);
+    }
+    #[test]
+    fn polling_has_its_part_of_a_cpu_and_the_sleeps_it_saved_a_second() {
+        let began = Instant::now();
+        let sample = |seconds, met, us| {
+            let at = began + Duration::from_secs(seconds);
+            let reading = Reading { disks: Vec::new(), at };
+            let polled = Some(Polled { poll: String::from("adaptive"), met, us });
+            let (disks, clients, weights) = (Vec::new(), Vec::new(), BTreeMap::new());
+            Sample { reading, disks, clients, weights, polled }
+        };
+        let scene = Scene::between(&sample(0, 100, 5_000_000), &sample(2, 300, 6_500_000));
+        let expected = PollingLine { poll: String::from("adaptive"), cpu_pct: 75.0, met: 100.0 };
+        assert_eq!(scene.polling, Some(expected));
     }
 }

@@ -10,7 +10,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Sparkline, TableState};
 
 use super::columns::{Column, table};
-use super::sample::{ClientLine, DiskLine, Queue, Scene};
+use super::sample::{ClientLine, DiskLine, PollingLine, Queue, Scene};
 
 /// The column that disks and clients are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,8 +173,13 @@ impl View {
         let one = Constraint::Length(1);
         let areas = Layout::vertical([one, disks, clients, charts, map, Constraint::Min(0), one]);
         let [title, disk_area, clients, charts, map, _, keys] = areas.areas(frame.area());
+        let polling = self.scene.polling.as_ref().map_or_else(String::new, |polling| {
+            let PollingLine { poll, cpu_pct, met } = polling;
+            let poll = printable(poll);
+            format!("   polling {poll}: {cpu_pct:.0} % of a CPU, {met:.0} sleeps saved/s")
+        });
         let text = format!(
-            "weir top   {}, {}   every {:.1} s   {}",
+            "weir top   {}, {}   every {:.1} s   {}{polling}",
             counted(self.scene.disks.len(), "disk"),
             counted(self.scene.clients.len(), "client"),
             self.interval_ms as f64 / 1000.0,
@@ -488,6 +493,7 @@ mod tests {
         view.update(Scene {
             disks: (0..disks).map(disk).collect(),
             clients: (0..clients).map(client).collect(),
+            polling: None,
         });
         view
     }
@@ -566,6 +572,17 @@ mod tests {
         let at = |text: &str| shown.iter().position(|line| line.contains(text));
         assert!(at("1 (64 tags, 1234/s)").unwrap() < at(lines[0]).unwrap(), "{shown:?}");
         assert!(at(lines[0]).unwrap() < at(lines[1]).unwrap(), "{shown:?}");
+    }
+
+    #[test]
+    fn a_daemon_that_polls_says_so_in_the_first_line() {
+        let mut view = view(1, 1, 1);
+        assert!(!drawn(&view, 120, 24)[0].contains("polling"));
+        let poll = String::from("adaptive");
+        view.scene.polling = Some(PollingLine { poll, cpu_pct: 74.6, met: 20_123.4 });
+        let title = &drawn(&view, 120, 24)[0];
+        let told = "busiest first   polling adaptive: 75 % of a CPU, 20123 sleeps saved/s";
+        assert!(title.ends_with(told), "{title}");
     }
 
     #[test]
