@@ -2,7 +2,8 @@
 //! connected, have each read something, and say nothing more; with `--disks`, beside so many unused
 //! `null` disks.
 //!
-//! cargo bench -p weir-cli --bench idle [-- --seconds 60 --connections 100 --disks 1000]
+//! cargo bench -p weir-cli --bench idle [-- --seconds 60 --connections 100 --disks 1000
+//!     --poll adaptive]
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +27,7 @@ fn main() {
     let folder = std::env::temp_dir().join(format!("weir-bench-idle-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the disk and the socket");
     let disks = arguments.number("--disks", 0, 10);
-    let daemon = Daemon::start(&folder, disks);
+    let daemon = Daemon::start(&folder, disks, arguments.word("--poll").unwrap_or("off"));
     let clients: Vec<_> = (0..connections).map(|_| connect(&daemon.socket)).collect();
     // Memory is given back a second after the last I/O; that is the end of being busy.
     std::thread::sleep(Duration::from_secs(3));
@@ -66,10 +67,11 @@ struct Spent {
 }
 
 impl Daemon {
-    fn start(folder: &Path, disks: u32) -> Daemon {
+    fn start(folder: &Path, disks: u32, poll: &str) -> Daemon {
         let socket = folder.join("nbd.sock");
         let mut serve = Program::new(env!("CARGO_BIN_EXE_weir"));
-        serve.args(["serve", "--quiet", "--nbd", &format!("unix:{}", socket.display())]);
+        serve.args(["serve", "--quiet", "--poll", poll]);
+        serve.arg("--nbd").arg(format!("unix:{}", socket.display()));
         serve
             .args(["--disk", &format!("sda=file:{},size=64MiB", folder.join("sda.img").display())]);
         for disk in 0..disks {

@@ -8,6 +8,7 @@
 //!
 //! cargo bench -p weir-cli --bench nbd [-- --rounds 7 --seconds 2 --depth 128]
 //! cargo bench -p weir-cli --bench nbd -- --modes [--jobs 2]    queue_mode mq against sq
+//! cargo bench -p weir-cli --bench nbd -- --polls [--depth 1]   each rule by which reactors poll
 //! cargo bench -p weir-cli --bench nbd -- --tls    over TLS, beside nbdkit and qemu over TLS, and
 //!                                                 weir without
 
@@ -37,7 +38,7 @@ fn main() {
         echo(Path::new(path));
         return;
     }
-    let modes = arguments.has("--modes");
+    let (modes, polls) = (arguments.has("--modes"), arguments.has("--polls"));
     let setup = Setup {
         rounds: arguments.number("--rounds", 7, 1),
         seconds: arguments.number("--seconds", 2, 1),
@@ -45,6 +46,7 @@ fn main() {
         // The echo server knows one connection at a time.
         jobs: if modes { arguments.number("--jobs", 1, 1) } else { 1 },
         modes,
+        polls,
         tls: arguments.has("--tls"),
     };
     bench(&setup);
@@ -57,6 +59,8 @@ struct Setup {
     jobs: u32,
     /// Both queue modes of weir, and no other server.
     modes: bool,
+    /// weir by each rule of polling, and echo.
+    polls: bool,
     /// Over TLS.
     tls: bool,
 }
@@ -94,6 +98,7 @@ fn bench(setup: &Setup) {
     let mut servers = match setup {
         Setup { tls: true, .. } => start_over_tls(&folder, certificates.path()),
         Setup { modes: true, .. } => start_modes(&folder),
+        Setup { polls: true, .. } => start_polls(&folder),
         _ => start_all(&folder),
     };
     let mut control = Control::new(Needs::Core(SERVER));
@@ -140,10 +145,35 @@ fn start_modes(folder: &Path) -> Vec<Server> {
     modes.into_iter().map(|(name, mode)| start_weir(folder, name, mode, "")).collect()
 }
 
+/// weir by each rule of polling, with the share of a reactor's time that it may poll; and echo.
+fn start_polls(folder: &Path) -> Vec<Server> {
+    let rules = [
+        ("weir", "off", "80"),
+        ("weir, adaptive 50", "adaptive", "50"),
+        ("weir, adaptive 80", "adaptive", "80"),
+        ("weir, adaptive 100", "adaptive", "100"),
+        ("weir, always", "always", "80"),
+    ];
+    let start = |(name, poll, share): (&'static str, &str, &str)| {
+        start_weir_with(folder, name, "mq", "", &["--poll", poll, "--poll-share", share])
+    };
+    rules.into_iter().map(start).chain([start_echo(folder)]).collect()
+}
+
 fn start_weir(folder: &Path, name: &'static str, mode: &str, options: &str) -> Server {
+    start_weir_with(folder, name, mode, options, &[])
+}
+
+fn start_weir_with(
+    folder: &Path,
+    name: &'static str,
+    mode: &str,
+    options: &str,
+    flags: &[&str],
+) -> Server {
     let socket = folder.join(format!("{}.sock", name.replace([',', ' '], "")));
     let mut serve = Program::new(env!("CARGO_BIN_EXE_weir"));
-    serve.args(["serve", "--quiet", "--reactors", "1", "--nbd"]);
+    serve.args(["serve", "--quiet", "--reactors", "1"]).args(flags).arg("--nbd");
     serve.arg(format!("unix:{}{options}", socket.display()));
     serve.args(["--disk", &format!("null=null:64GiB,queue_mode={mode}")]);
     // Two of them run side by side.
@@ -202,11 +232,15 @@ fn qemu_null(socket: &Path, certificates: Option<&Path>) -> Program {
     qemu
 }
 
-fn start_all(folder: &Path) -> Vec<Server> {
+fn start_echo(folder: &Path) -> Server {
     let echo = folder.join("echo.sock");
     let mut repeat = Program::new(std::env::current_exe().expect("this bench's own path"));
     repeat.arg("--echo").arg(&echo);
-    let mut servers = vec![start_weir(folder, "weir", "mq", ""), start("echo", repeat, echo)];
+    start("echo", repeat, echo)
+}
+
+fn start_all(folder: &Path) -> Vec<Server> {
+    let mut servers = vec![start_weir(folder, "weir", "mq", ""), start_echo(folder)];
     let has_qemu = Program::new("qemu-storage-daemon").arg("--version").output().is_ok();
     if has_qemu {
         let socket = folder.join("qemu.sock");
