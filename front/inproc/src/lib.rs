@@ -118,11 +118,26 @@
 //!   let go of it. One without an answer ends [`Timeout`](Status::Timeout) after `io_timeout` (30 s
 //!   if not told), and its sectors stay fenced until the device answers.
 //!
+//! # Features
+//! None is there unless asked for; memory, files, mapped disks and drivers of the program's own
+//! need none.
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `nbd` | targets `nbd:`, `nbd+unix:`, and `nbds:` with `tls` |
+//! | `iscsi` | targets `iscsi:` |
+//! | `server` | [`nbd::Server`], and addresses to listen on |
+//! | `tls` | TLS for both, by `rustls` |
+//! | `scsi-sim` | targets `scsi-sim:`, for tests |
+//! | `full` | all of these |
+//!
 //! # What lies below
 //! [`Device`], [`Submitter`], [`Lane`] and [`Bell`] are the queue core for those who bring their
 //! own threads; [`Host`] turns it on threads of its own.
 
 #![forbid(unsafe_code)]
+// The front page names what only features bring; it is published with all of them.
+#![cfg_attr(not(feature = "server"), allow(rustdoc::broken_intra_doc_links))]
 
 mod aside;
 mod boot;
@@ -132,11 +147,13 @@ pub mod drivers;
 mod enqueue;
 pub mod error;
 mod lease;
+#[cfg(feature = "server")]
 pub mod nbd;
 pub mod open;
 pub mod page;
 pub mod pending;
 mod pool;
+#[cfg(feature = "scsi-sim")]
 pub mod scsi_sim;
 pub mod session;
 mod shared;
@@ -160,12 +177,14 @@ pub use disk::{Builder, Disk, Notice, Source};
 pub use drivers::{Blocking, BlockingDriver, BlockingOptions, Io};
 pub use enqueue::{Enqueue, Permit, Reserve};
 pub use error::{Cause, IoError};
+#[cfg(feature = "server")]
 pub use nbd::{Export, Server};
 pub use open::{Error, ErrorKind, Opened, open, open_over, open_unreached};
 pub use pending::Pending;
 pub use pool::{OpenedPool, check_partition, open_in_pool, open_pool};
 pub use session::{Hosted, Inline, InlineSession, Session, Turner};
 pub use target::Target;
+#[cfg(feature = "server")]
 pub use weir_access::{Address, Allow, Listen};
 pub use weir_bio::units;
 pub use weir_bio::{

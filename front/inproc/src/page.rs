@@ -22,8 +22,11 @@ pub fn targets() -> String {
         }
         let _ = writeln!(page, "- for example `{}`", kind.example);
         table(&mut page, kind.options.iter());
-        if kind.names == crate::scsi_sim::KIND.names {
-            let _ = write!(page, "\n{SCSI_SIM}");
+        #[cfg(feature = "scsi-sim")]
+        {
+            if kind.names == crate::scsi_sim::KIND.names {
+                let _ = write!(page, "\n{SCSI_SIM}");
+            }
         }
     }
     page.push_str("\n## Options of every target\n\n");
@@ -33,6 +36,7 @@ pub fn targets() -> String {
 }
 
 /// The file that a target `scsi-sim` names.
+#[cfg(feature = "scsi-sim")]
 const SCSI_SIM: &str = include_str!("scsi_sim/format.md");
 
 const HEAD: &str = "\

@@ -12,7 +12,7 @@ use weir_queue::{Backing, Config, Identity, QueueMode, Spread, TargetOption, Wbt
 use weir_sched::{SCHEDULERS, nearest};
 
 use crate::cmdline::Cmdline;
-use crate::drivers::{kind_of, kinds, lies_on_others};
+use crate::drivers::{feature_of, kind_of, kinds, lies_on_others};
 use crate::stated::{LOGICAL_BLOCK, PHYSICAL_BLOCK, Stated};
 
 /// A target, [parsed](Target::parse) or [made piece by piece](Target::file).
@@ -452,6 +452,11 @@ pub fn shown(text: &str) -> String {
 }
 
 fn kind_error(text: &str) -> String {
+    if let Some((name, _)) = text.split_once(':')
+        && let Some(feature) = feature_of(name)
+    {
+        return format!("target {text:?}: {name}: takes the feature `{feature}` of weir-block");
+    }
     let kinds = kinds();
     let known: Vec<&str> = kinds.iter().flat_map(|kind| kind.syntax).copied().collect();
     let names = kinds.iter().flat_map(|kind| kind.names).copied();

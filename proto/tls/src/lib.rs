@@ -17,6 +17,9 @@
 //! Sessions are never resumed: each client shows its certificate anew, and a server keeps nothing
 //! of those that have gone. TLS 1.3 and 1.2 are spoken.
 //!
+//! Without the feature `rustls` all types are here and their credentials cannot be read, so those
+//! who use this crate need no feature of their own.
+//!
 //! A private key is read, handed to `rustls` and never shown: no type here prints one. A key file
 //! that every user of the machine can read or write is refused, because a warning in a log comes
 //! after the key has been out for long; members of the file's group may read it, for services
@@ -24,15 +27,25 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(not(feature = "rustls"))]
+mod absent;
+#[cfg(feature = "rustls")]
 mod credentials;
+#[cfg(feature = "rustls")]
 mod names;
+#[cfg(feature = "rustls")]
 mod session;
 
+#[cfg(not(feature = "rustls"))]
+pub use absent::{ClientTls, SEALED_MAX, ServerTls, Session};
+#[cfg(feature = "rustls")]
 pub use credentials::{ClientTls, ServerTls};
+#[cfg(feature = "rustls")]
 pub use session::{SEALED_MAX, Session};
 
 use std::fmt;
 
+#[cfg(feature = "rustls")]
 use rustls::{CertificateError, Error};
 
 /// Why TLS cannot be spoken, or no longer: a sentence without a key in it.
@@ -47,6 +60,7 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
+#[cfg(feature = "rustls")]
 impl From<Error> for TlsError {
     fn from(error: Error) -> TlsError {
         match error {
