@@ -4,6 +4,7 @@
 //! everything that is wrong. Each step ends with one line `xtask ci: NAME ok (12 s)`, and
 //! `.ci/run` collects these lines.
 
+mod library;
 mod long;
 mod sanitize;
 
@@ -151,7 +152,7 @@ fn seconds(took: Duration) -> String {
 
 fn steps(workspace: &Workspace, stage: Stage) -> Vec<Step> {
     match stage {
-        Stage::Smoke => smoke(),
+        Stage::Smoke => smoke(workspace),
         Stage::Test => test(workspace),
         Stage::Loom => loom(workspace),
         Stage::Sanitize => sanitize::steps(workspace),
@@ -160,8 +161,8 @@ fn steps(workspace: &Workspace, stage: Stage) -> Vec<Step> {
     }
 }
 
-fn smoke() -> Vec<Step> {
-    vec![
+fn smoke(workspace: &Workspace) -> Vec<Step> {
+    let mut steps = vec![
         Step::cargo("fmt", "fmt --all --check"),
         Step { name: "tidy".to_owned(), work: Work::Tidy },
         Step::cargo("clippy", "clippy --workspace --all-targets -- -D warnings"),
@@ -171,7 +172,9 @@ fn smoke() -> Vec<Step> {
             .with("RUSTDOCFLAGS", "-D warnings".to_owned()),
         Step::cargo("build", "build --workspace --all-targets"),
         Step::cargo("build without top", "check --package weir-cli --bins --no-default-features"),
-    ]
+    ];
+    steps.extend(library::features(workspace));
+    steps
 }
 
 fn test(workspace: &Workspace) -> Vec<Step> {
@@ -376,7 +379,7 @@ mod tests {
     fn smoke_denies_every_warning() {
         let found = lines(&workspace(&[]), Stage::Smoke);
         assert!(found.contains(&"clippy --workspace --all-targets -- -D warnings".to_owned()));
-        let steps = smoke();
+        let steps = smoke(&workspace(&[]));
         let rustdoc = steps.iter().find(|step| step.name == "rustdoc").unwrap();
         let Work::Cargo(_, environment) = &rustdoc.work else { panic!("rustdoc is not cargo") };
         assert_eq!(environment, &[("RUSTDOCFLAGS", "-D warnings".to_owned())]);

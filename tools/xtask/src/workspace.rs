@@ -38,6 +38,10 @@ pub struct Package {
     pub dependencies: Vec<Dependency>,
     /// The targets it builds.
     pub targets: Vec<Target>,
+    /// Its features, with those that optional dependencies are by themselves.
+    pub features: Vec<String>,
+    /// The oldest Rust it is built with, if it says so.
+    pub rust_version: Option<String>,
 }
 
 /// One line of a `[dependencies]` table.
@@ -143,6 +147,13 @@ impl Package {
                     })
                 })
                 .collect::<Result<_, Error>>()?,
+            features: json["features"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(k, _)| k.clone())
+                .collect(),
+            rust_version: json["rust_version"].as_str().map(str::to_owned),
         })
     }
 

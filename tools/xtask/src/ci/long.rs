@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use super::{Choice, End, Stage, Step, Work, sanitize, seconds, summary, words};
+use super::{Choice, End, Stage, Step, Work, library, sanitize, seconds, summary, words};
 use crate::workspace::{Error, Workspace};
 
 /// Where the steps that have ended are noted, in the workspace.
@@ -148,6 +148,8 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
         Step::cargo(&format!("mutants of {name}"), &line)
     }));
     steps.push(Step::cargo("packages", PACKAGES));
+    steps.push(library::oldest_rust(workspace));
+    steps.push(library::compatibility(&workspace.root));
     steps.push(lives_step());
     steps.push(same_step());
     steps.push(Step::cargo("planted bugs", "run --package weir-xtask -- planted"));
@@ -366,7 +368,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (76, 76));
+        assert_eq!((names.len(), count), (78, 78));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }

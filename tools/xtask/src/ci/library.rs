@@ -1,0 +1,111 @@
+//! What users of the library rely on beside its behaviour: features, the oldest Rust, and an
+//! interface that does not break unnoticed.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::Step;
+use crate::workspace::{Workspace, cargo};
+
+/// The package of the library.
+const LIBRARY: &str = "weir-block";
+
+/// The commit whose interface the library keeps: that of the last release, or the last one that
+/// broke it on purpose. It is moved by the commit that breaks it, with a line in CHANGELOG.md.
+const BASELINE: &str = "c5a5420c";
+
+/// A build of the library without features, and one with each: a part that is named outside its
+/// feature is found in no build with all of them.
+pub(super) fn features(workspace: &Workspace) -> Vec<Step> {
+    let Some(library) = workspace.member(LIBRARY) else { return Vec::new() };
+    let check = format!("clippy --package {LIBRARY} --lib --no-default-features");
+    let step = |name: &str, more: &str| Step::cargo(name, &format!("{check}{more} -- -D warnings"));
+    let each = library.features.iter().filter(|feature| *feature != "default").map(|feature| {
+        step(&format!("library with feature {feature}"), &format!(" --features {feature}"))
+    });
+    std::iter::once(step("library without features", "")).chain(each).collect()
+}
+
+/// A build of everything with the oldest Rust that the library promises to be built with.
+/// `clippy::incompatible_msrv` sees what of the standard library is younger, with any Rust.
+pub(super) fn oldest_rust(workspace: &Workspace) -> Step {
+    let name = "oldest Rust";
+    let promised = workspace.member(LIBRARY).and_then(|library| library.rust_version.as_deref());
+    let Some(version) = promised else {
+        return Step::nothing(name, "the library does not say which Rust it needs");
+    };
+    let full = if version.matches('.').count() > 1 { version } else { &format!("{version}.0") };
+    if !works(Command::new("rustup").args(["run", full, "rustc", "--version"])) {
+        let install = format!("rustup toolchain install {full} --profile minimal");
+        return Step::skipped(name, &format!("there is no Rust {full}: {install}"));
+    }
+    // Which cargo a program is, is decided by the environment, where rustup runs it. A target
+    // folder of its own keeps what another Rust has built.
+    Step::cargo(name, "check --workspace --all-targets --target-dir target/oldest")
+        .with("RUSTUP_TOOLCHAIN", full.to_owned())
+}
+
+/// The interface of the library against the one of [`BASELINE`].
+pub(super) fn compatibility(root: &Path) -> Step {
+    let name = "interface of the library";
+    if !works(Command::new(cargo()).args(["semver-checks", "--version"])) {
+        let install = "cargo install --locked cargo-semver-checks";
+        return Step::skipped(name, &format!("there is no cargo-semver-checks: {install}"));
+    }
+    let commit = format!("{BASELINE}^{{commit}}");
+    if !works(Command::new("git").args(["cat-file", "-e", &commit]).current_dir(root)) {
+        return Step::skipped(name, &format!("git knows no commit {BASELINE} here"));
+    }
+    let line =
+        format!("semver-checks --package {LIBRARY} --all-features --baseline-rev {BASELINE}");
+    Step::cargo(name, &line)
+}
+
+fn works(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ci::Work;
+    use crate::workspace::Package;
+
+    fn library(features: &[&str], rust_version: Option<&str>) -> Workspace {
+        let library = Package {
+            name: LIBRARY.to_owned(),
+            member: true,
+            features: features.iter().map(|feature| (*feature).to_owned()).collect(),
+            rust_version: rust_version.map(str::to_owned),
+            ..Package::default()
+        };
+        Workspace { root: "/w".into(), packages: vec![library] }
+    }
+
+    #[test]
+    fn the_library_is_checked_without_features_and_with_each() {
+        let steps = features(&library(&["default", "nbd", "tls"], None));
+        let lines: Vec<String> = steps
+            .iter()
+            .map(|step| match &step.work {
+                Work::Cargo(line, _) => line.join(" "),
+                _ => panic!("{} is not cargo", step.name),
+            })
+            .collect();
+        let check = "clippy --package weir-block --lib --no-default-features";
+        assert_eq!(
+            lines,
+            ["", " --features nbd", " --features tls"]
+                .map(|more| format!("{check}{more} -- -D warnings"))
+        );
+    }
+
+    #[test]
+    fn a_rust_that_is_not_installed_is_skipped_with_the_line_that_installs_it() {
+        let step = oldest_rust(&library(&[], Some("1.3")));
+        let Work::Skipped(why) = &step.work else { panic!("Rust 1.3 is here") };
+        assert!(why.ends_with("rustup toolchain install 1.3.0 --profile minimal"), "{why}");
+        assert!(matches!(oldest_rust(&library(&[], None)).work, Work::Nothing(_)));
+    }
+}
