@@ -33,6 +33,10 @@ const SECTORS_MAX: u32 = 2048;
 /// Largest discard or zeroing, sectors: 1 GiB.
 const TRIM_SECTORS_MAX: u32 = 1 << 21;
 
+/// Most sectors of a range of zeros, 32 MiB: they may have to be written, within the time of one
+/// request.
+const ZERO_SECTORS_MAX: u32 = 1 << 16;
+
 /// Threads if nothing is said.
 const THREADS: u16 = 4;
 
@@ -97,7 +101,7 @@ pub trait BlockingDriver: Send + Sync + 'static {
     ///
     /// # Errors
     /// See the trait. With [`Unsupported`](io::ErrorKind::Unsupported), or EOPNOTSUPP, zeros are
-    /// written instead.
+    /// written instead, unless the request was to end rather than that.
     fn zero(&self, offset: u64, len: u64, keep: bool) -> io::Result<()> {
         let _ = (offset, len, keep);
         Err(io::ErrorKind::Unsupported.into())
@@ -252,7 +256,7 @@ impl Blocking {
             dma_alignment: 0,
             max_hw_discard_sectors: if trim { TRIM_SECTORS_MAX } else { 0 },
             discard_granularity: block,
-            max_write_zeroes_sectors: if zero { TRIM_SECTORS_MAX } else { 0 },
+            max_write_zeroes_sectors: if zero { ZERO_SECTORS_MAX } else { 0 },
             fast_write_zeroes: zero,
             ..Limits::default()
         };

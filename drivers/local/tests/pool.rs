@@ -160,6 +160,11 @@ impl DriverQueue for DiskQueue {
         }
     }
 
+    /// It names times while it holds nothing.
+    fn announces(&self) -> bool {
+        true
+    }
+
     fn at_home(&mut self, lane: Arc<dyn Wake>) {
         self.disk.state().lane = Some(lane);
     }
@@ -459,6 +464,11 @@ fn what_a_disk_that_holds_nothing_says_is_heard_among_a_hundred() {
         // Another one is busy, and is seen to as before.
         assert_eq!(bed.run(1, write(0, 2)).status, Status::Ok, "{disk}");
         assert_eq!(bed.home.wake_at(), Some(soon), "{disk}");
+        // Its time comes, and it is turned for that alone.
+        bed.disks[disk].state().looked_for = Some(bed.now);
+        let before = bed.disks[disk].state().reaps;
+        bed.turn();
+        assert_eq!(bed.disks[disk].state().reaps, before + 1, "{disk}");
         bed.disks[disk].state().looked_for = None;
         (0..20).for_each(|_| drop(bed.turn()));
         assert_ne!(bed.home.wake_at(), Some(soon), "{disk}");

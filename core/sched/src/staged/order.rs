@@ -3,11 +3,13 @@
 //! A linked list holds the order itself, so a neighbour is one link away. As long as walks along it
 //! are short, that is all: `bfq` has an order for each queue, and of a thousand with two requests
 //! each none should have memory of its own. With the first walk of more than 4 steps there is an
-//! index: 256 buckets of equal width over the range that is staged, with a bitmap of those in use.
+//! index: 256 buckets of equal width over the range that is staged, without its widest gaps, with a
+//! bitmap of those in use.
 //! That costs a fifth of a balanced tree at 128 requests (measured, insert and first at or after
 //! and remove), as long as no bucket is crowded. When a walk inside one passes 16 steps, the
 //! buckets are laid over the range once more; when that was done a moment ago (some sectors that
-//! are crowded whatever the width), a gap buffer takes over until the order is empty.
+//! are crowded whatever the width), a gap buffer takes over until the order is empty, or buckets
+//! would not be crowded any more.
 
 use weir_bio::{Rq, SchedTag};
 
@@ -30,7 +32,8 @@ pub(crate) struct Order {
     first: SchedTag,
     last: SchedTag,
     seq: u32,
-    /// How many requests it can hold; the least number of inserts between two layouts.
+    /// How many requests it can hold; the least number of inserts between two layouts, and between
+    /// two attempts to leave the gap buffer.
     room: u16,
     /// None as long as the list is enough.
     index: Option<Box<Index>>,

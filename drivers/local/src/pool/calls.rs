@@ -25,8 +25,9 @@ impl Wake for Call {
     fn wake(&self) {
         let (word, bit) = (usize::from(self.number / 64), self.number % 64);
         self.calls.marks[word].fetch_or(1 << bit, Ordering::AcqRel);
-        // Behind the mark: a turn that finds it set finds the mark.
-        self.calls.any.store(true, Ordering::Release);
+        // Behind the mark: a turn that finds it set finds the marks of all that have set it. A
+        // store would hide what came before another's store.
+        self.calls.any.swap(true, Ordering::AcqRel);
         if let Some(lane) = self.calls.lane.get() {
             lane.wake();
         }

@@ -85,7 +85,8 @@ impl Taken {
 /// A flush of all partitions, until each has answered.
 struct WholeFlush {
     tag: Tag,
-    waits_for: Vec<u16>,
+    /// Those that have not answered, by [`Open::since`], which no other has.
+    waits_for: Vec<u64>,
     status: Status,
     /// One could not take it, or has handed it back.
     again: bool,
@@ -210,11 +211,17 @@ impl PoolQueue {
 
     /// Closes those that are gone and hold nothing any more.
     fn let_go(&mut self) {
-        let events = &self.events;
-        self.leaving.retain(|open| {
+        let PoolQueue { events, leaving, flushes, .. } = self;
+        leaving.retain(|open| {
             let stays = open.queue.in_flight() > 0;
-            if let Some(event) = open.queue.event_fd().filter(|_| !stays) {
-                events.remove(event);
+            if !stays {
+                if let Some(event) = open.queue.event_fd() {
+                    events.remove(event);
+                }
+                // What it has not answered by now, it never will.
+                for flush in &mut *flushes {
+                    flush.waits_for.retain(|since| *since != open.since);
+                }
             }
             stays
         });
@@ -238,7 +245,7 @@ impl PoolQueue {
                 continue;
             };
             if batch.share(|part| open.queue.submit(part, now)) {
-                flush.waits_for.push(number as u16);
+                flush.waits_for.push(open.since);
                 open.note(number as u16, busy, given);
             } else {
                 flush.again = true;
@@ -278,7 +285,7 @@ impl PoolQueue {
         let Some(Some(open)) = open.get_mut(usize::from(number)) else { return false };
         open.queue.reap(now, done);
         if !flushes.is_empty() {
-            gather_flushes(flushes, number, at, done);
+            gather_flushes(flushes, open.since, at, done);
         }
         let (mut count, mut writes) = (0, 0);
         for tag in done.answered_since(at.answers) {
@@ -312,7 +319,20 @@ impl PoolQueue {
         }
     }
 
-    /// Looks at those that hold nothing: in turn at those with an event, and at those with a time.
+    /// Reaps those whose time has come although they hold nothing.
+    #[cold]
+    fn reap_due(&mut self, now: Nanos, done: &mut Done) {
+        let PoolQueue { open, timed, .. } = self;
+        timed.retain(|number| {
+            let Some(open) = open[usize::from(*number)].as_mut() else { return false };
+            if !open.is_busy && open.queue.wake_at().is_some_and(|at| at <= now) {
+                open.queue.reap(now, done);
+            }
+            !open.is_busy && open.names_time()
+        });
+    }
+
+    /// Looks at those that have an event and hold nothing, in turn.
     #[inline(never)]
     fn look_at_idle(&mut self, now: Nanos, done: &mut Done) {
         let PoolQueue { open, listens, timed, next_idle, .. } = self;
@@ -327,10 +347,6 @@ impl PoolQueue {
                 }
             }
         }
-        timed.retain(|number| {
-            let idle = open[usize::from(*number)].as_ref();
-            idle.is_some_and(|open| !open.is_busy && open.names_time())
-        });
     }
 
     /// Reaps those that have asked for it, whatever they hold.
@@ -351,7 +367,9 @@ impl PoolQueue {
     #[cold]
     fn reap_rest(&mut self, now: Nanos, done: &mut Done) {
         for open in &mut self.leaving {
+            let at = Place { answers: done.len(), requeued: done.requeued() };
             open.queue.reap(now, done);
+            gather_flushes(&mut self.flushes, open.since, at, done);
         }
         self.let_go();
         self.end_flushes(done);
@@ -367,11 +385,11 @@ impl PoolQueue {
     }
 }
 
-/// Takes the answers to whole flushes out of those that partition `number` has given.
+/// Takes the answers to whole flushes out of those that the partition of `since` has given.
 #[cold]
-fn gather_flushes(flushes: &mut [WholeFlush], number: u16, at: Place, done: &mut Done) {
+fn gather_flushes(flushes: &mut [WholeFlush], since: u64, at: Place, done: &mut Done) {
     for flush in flushes {
-        if !flush.waits_for.contains(&number) {
+        if !flush.waits_for.contains(&since) {
             continue;
         }
         let handed_back = done.withdraw_requeued(at.requeued, flush.tag);
@@ -379,7 +397,7 @@ fn gather_flushes(flushes: &mut [WholeFlush], number: u16, at: Place, done: &mut
         if answer.is_none() && !handed_back {
             continue;
         }
-        flush.waits_for.retain(|waits_for| *waits_for != number);
+        flush.waits_for.retain(|waits_for| *waits_for != since);
         flush.again |= handed_back;
         if let Some(status) = answer.filter(|_| flush.status.is_ok()) {
             flush.status = status;
@@ -504,7 +522,10 @@ impl DriverQueue for PoolQueue {
         if let Some(called) = called {
             self.answer_calls(&called, now, done);
         }
-        if !(self.listens.is_empty() && self.timed.is_empty()) {
+        if !self.timed.is_empty() {
+            self.reap_due(now, done);
+        }
+        if !self.listens.is_empty() {
             // Their events stay, so that the lane is turned again.
             if self.busy.is_empty() || self.reaps_to_look == 0 {
                 self.look_at_idle(now, done);
