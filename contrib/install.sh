@@ -91,6 +91,7 @@ install_library() {
     sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|$libdir|" -e "s|@VERSION@|$version|" \
         "$here/pkgconfig/weir.pc.in" >"$work/weir.pc"
     put 644 "$work/weir.pc" "$libdir/pkgconfig/weir.pc"
+    [[ -n $destdir ]] || echo "install.sh: programs find $libdir/libweir.so.$abi once ldconfig has run"
 }
 
 install_all() {

@@ -30,7 +30,7 @@
  * until property memory-held is 0, or until the process ends.
  *
  * Undefined: a pointer that is none of weir's, a disk or queue after weir_destroy, memory that does
- * not stay.
+ * not stay. The library stays loaded after dlclose, as threads of it may run.
  *
  * fork. Threads do not come along: a child neither uses nor destroys a disk of its parent, and
  * opens its own. exec is allowed; no descriptor of weir survives it.
@@ -40,7 +40,7 @@
  * Panics. A panic is a bug of weir. One in a call ends the call with -EIO where the library was
  * built so that panics unwind, and leaves a handle that can be destroyed only (-ENOTRECOVERABLE).
  * The release profile is built with panic=abort: the process ends, with a message on standard
- * error. A panic on a thread of weir ends the process in either.
+ * error. A panic on one of weir's reactors ends the process in either.
  *
  * ABI. The library's name is libweir.so.WEIR_ABI. Within one WEIR_ABI functions, values and
  * properties are added; none is changed or taken away, and struct weir_completion has places kept
@@ -86,12 +86,13 @@ int weir_connect(struct weir *disk);
 int weir_start(struct weir *disk);
 
 /* Ends a disk in any state, with its queues, and sets *disk to NULL: waits for what is under way,
- * whose completions are dropped, flushes, and closes. May take close-limit-ms twice. NULL in *disk
+ * whose completions are dropped, flushes, and closes. May take close-limit-ms three times. NULL in *disk
  * is nothing.
  *
  * The disk is gone after an error, too, but for -EBUSY (a call of another thread is in it).
- * -ETIMEDOUT: a device has not answered, and memory of I/O under way is its own until the process
- * ends. */
+ * -ETIMEDOUT: a device had not answered in time; where the message says so, and after any other
+ * error, memory of I/O under way is the device's until the process ends. A completion descriptor is
+ * to be taken out of epoll before, as such a device may keep it open. */
 int weir_destroy(struct weir **disk);
 
 /* Properties.
@@ -139,7 +140,7 @@ int weir_destroy(struct weir **disk);
  *   active-scheduler        str
  *   notices                 str: what is to be known of how it was opened, a line each
  *
- * Errors: -ENOENT no such property, -ENOTTY another type, -EACCES only read or only set,
+ * Errors: -ENOENT no such property (-EINVAL when it is set: no such option), -ENOTTY another type, -EACCES only read or only set,
  * -ENOTCONN too early, -EBUSY too late, -EINVAL a value outside its bound. */
 int weir_get_bool(struct weir *disk, const char *name, bool *value);
 int weir_get_int(struct weir *disk, const char *name, int *value);
@@ -198,7 +199,7 @@ int weirq_do_io(struct weirq *queue, struct weir_completion *completions, int mi
 
 /* A descriptor for poll and epoll, of the queue and not to be closed: readable when weirq_do_io
  * would find completions, while it is enabled, which it is not at first. It may be readable for
- * nothing now and then. It is an eventfd, non-blocking; weirq_do_io resets it. */
+ * nothing now and then. It is an eventfd, non-blocking; weirq_do_io resets it while it is enabled. */
 int weirq_get_completion_fd(struct weirq *queue);
 int weirq_set_completion_fd_enabled(struct weirq *queue, bool enable);
 

@@ -16,7 +16,7 @@ use crate::slots::HeldMemory;
 pub(crate) struct Weir(Mutex<State>);
 
 pub(crate) struct State {
-    /// The kind of target: what stands before the colon.
+    /// The kind of target: what stands before the colon, as it was written.
     pub(crate) driver: String,
     /// `None`: it has no address yet.
     target: Option<Target>,
@@ -42,7 +42,7 @@ impl Weir {
         let text = words("target", text)?;
         let is_driver = weir::drivers::kind_of(text).is_some();
         let target = if is_driver { None } else { Some(parse(text)?) };
-        let driver = target.as_ref().map_or(text, |target| target.backing.kind().names[0]);
+        let driver = text.split(':').next().unwrap_or(text);
         Ok(Weir(Mutex::new(State {
             driver: driver.to_owned(),
             target,
@@ -84,35 +84,40 @@ impl Weir {
         let state = self.0.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         let State { queues, disk, held, close_limit, name, .. } = state;
         let until = Clock.now() + close_limit.as_nanos().min(u128::from(u64::MAX)) as u64;
-        let (mut all, mut left) = (true, None);
+        // What one accepted does not wait for another's device.
+        queues.iter().filter_map(|queue| queue.lock().ok()).for_each(|mut queue| queue.look());
+        let (mut unanswered, mut left) = (0, None);
         for queue in &queues {
             match queue.lock() {
-                Ok(mut queue) => all &= queue.drain(until),
+                Ok(mut queue) => unanswered += queue.drain(until),
                 // One that a panic has left is dropped as it is.
                 Err(failure) => left = Some(failure),
             }
         }
         drop(queues);
-        all &= left.is_none();
         let Some(disk) = disk else { return Ok(()) };
-        // A close would wait as long again for what has not ended; the drop gives it up.
-        let closed = if all { disk.close().map_err(Failure::from) } else { Ok(()) };
+        // With something under way a close fails; the drop tries as long, and gives it up.
+        let has_ended = unanswered == 0 && left.is_none();
+        let closed = if has_ended { disk.close().map_err(Failure::from) } else { Ok(()) };
         drop(disk);
         closed?;
         if let Some(failure) = left {
             return Err(failure);
         }
-        match held.count() {
-            0 if all => Ok(()),
-            count => {
-                let ms = close_limit.as_millis();
-                let what = format!(
-                    "disk {name}: the device has not answered {count} I/Os within \
-                     close-limit-ms={ms}, and their memory is still its own"
-                );
-                Err(Failure::new(libc::ETIMEDOUT, what))
-            }
+        let held = held.count();
+        if unanswered == 0 && held == 0 {
+            return Ok(());
         }
+        let (count, ms) = (unanswered.max(held), close_limit.as_millis());
+        let memory = match held {
+            0 => String::new(),
+            held => format!(", and the memory of {held} is still its own"),
+        };
+        let what = format!(
+            "disk {name}: the device had not answered {count} I/Os within \
+             close-limit-ms={ms}{memory}"
+        );
+        Err(Failure::new(libc::ETIMEDOUT, what))
     }
 }
 
@@ -167,7 +172,10 @@ impl State {
     }
 
     pub(crate) fn connect(&mut self) -> Outcome<()> {
-        self.check_unconnected("weir_connect")?;
+        if self.disk.is_some() {
+            let what = "weir_connect: the disk is connected already";
+            return Err(Failure::new(libc::EBUSY, what));
+        }
         let Some(target) = self.target.clone() else {
             let what = format!("a {} disk has no address yet: set property address", self.driver);
             return Err(Failure::invalid(what));
@@ -178,7 +186,9 @@ impl State {
     }
 
     pub(crate) fn start(&mut self) -> Outcome<()> {
-        self.check_unstarted("weir_start")?;
+        if self.is_started() {
+            return Err(Failure::new(libc::EBUSY, "weir_start: the disk is started already"));
+        }
         let disk = self.connected("weir_start")?;
         let open = |index| Queue::open(disk, index, self.entries, &self.held);
         // One that fails takes those before it along.

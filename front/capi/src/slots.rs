@@ -1,5 +1,6 @@
 //! I/Os under way of one queue, and the caller's memory that they have.
 
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, Weak};
 
 use weir::{Data, Op, Owner, Segment, Segments};
@@ -42,6 +43,8 @@ impl HeldMemory {
     pub(crate) fn count(&self) -> usize {
         let mut held = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         held.retain(|hold| hold.strong_count() > 0);
+        // The caller may use the memory of those that are gone: behind what the device did to it.
+        fence(Ordering::Acquire);
         held.len()
     }
 
@@ -89,6 +92,8 @@ impl Slots {
         }
         self.free.push(index);
         if Arc::strong_count(&slot.owner) == 1 {
+            // As in `count`.
+            fence(Ordering::Acquire);
             return false;
         }
         held.add(&slot.owner);

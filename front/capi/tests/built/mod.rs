@@ -18,14 +18,16 @@ impl Built {
         let deps = own.parent().expect("a folder");
         let built = deps.join("libweir_capi.so");
         let name = format!("weir-capi-{test}-{}", std::process::id());
+        assert!(built.exists(), "{} was not built", built.display());
         let folder = std::env::temp_dir().join(name);
+        // Of a run that was killed, whose number this one has.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder");
         for name in ["libweir.so.0", "libweir.so"] {
             let link = folder.join(name);
             let made = std::os::unix::fs::symlink(&built, &link);
             made.unwrap_or_else(|error| panic!("{}: {error}", link.display()));
         }
-        assert!(built.exists(), "{} was not built", built.display());
         Built { folder }
     }
 
