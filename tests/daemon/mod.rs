@@ -142,7 +142,8 @@ impl Daemon {
     pub fn spawn_unready(mut command: Command) -> Daemon {
         command.stderr(Stdio::piped());
         let serves = command.get_program() == WEIR && command.get_args().any(|it| it == "serve");
-        let says_how = command.get_args().any(|argument| argument == "--poll");
+        // What a configuration file states is that test's own, and a flag would stand above it.
+        let says_how = command.get_args().any(|argument| argument == "--poll" || argument == "-c");
         if let Some(poll) = std::env::var_os("WEIR_TEST_POLL").filter(|_| serves && !says_how) {
             command.arg("--poll").arg(poll);
         }

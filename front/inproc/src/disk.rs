@@ -168,7 +168,8 @@ impl Disk {
     }
 
     /// Waits, in the task, for a place in the [backlog](Builder::backlog) that is kept for one I/O:
-    /// for a task that takes its memory only then.
+    /// for a task that takes its memory only then. Tasks that share a pool of buffers either all
+    /// take the place first or all the memory: two that wait for what the other has wait for ever.
     ///
     /// ```
     /// # async fn read(disk: weir::Disk, pool: weir::BufPool) -> weir::Status {
@@ -185,14 +186,21 @@ impl Disk {
         Permit::at_once(&self.open)
     }
 
-    /// Has `listener` hear what happens to the disk that no I/O alone should tell of. A second
-    /// listener takes the first one's place. It is called by the thread on which it happens, a
-    /// reactor or the submitter of an I/O, which waits for it: it must not block, nor call what
-    /// changes the disk.
+    /// Has `listener` hear that I/O of the disk begins to fail, and that it may have grown; the log
+    /// has the first as well. Disks that it lies on are not heard, nor that a server is lost and
+    /// found again, which the log has. A second listener takes the first one's place. It lives as
+    /// long as the device: one that holds a [`Disk`] of it keeps that open. It is called by the
+    /// thread on which it happens, a reactor or the submitter of an I/O, which waits for it: it
+    /// must not block, nor call what changes the disk.
     pub fn on_notice(&self, listener: impl Fn(Notice<'_>) + Send + Sync + 'static) {
         let listener = Arc::new(listener);
         let fails = Arc::clone(&listener);
-        self.device().on_failure(Arc::new(move |told| fails(Notice::Fails(told))));
+        let name = String::from(self.name());
+        self.device().on_failure(Arc::new(move |told| {
+            // It takes the place of the one that an opened disk has.
+            tracing::warn!("disk {name}: {told}");
+            fails(Notice::Fails(told));
+        }));
         self.device().on_change(Arc::new(move || listener(Notice::MayHaveGrown)));
     }
 

@@ -191,7 +191,7 @@ pub use weir_bio::{
     Acquire, Bio, Buf, BufPool, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Owner, Piece,
     Segment, Segments, Status,
 };
-pub use weir_live::{Clock, EventWake, Host, Limited, Unpark};
+pub use weir_live::{Clock, EventWake, Host, Limited, PollCounts, PollMode, Polling, Unpark};
 pub use weir_queue::{
     Affinity, Backing, Batch, Bell, Cancel, Caps, Completion, Config, Device, Done, Driver,
     DriverError, DriverQueue, Extent, Groups, Home, Identity, Lane, Latencies, MapControl,

@@ -1,6 +1,7 @@
 //! The host: reactor threads, the devices they turn and the services on them.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
@@ -28,6 +29,8 @@ pub struct Host {
     reactors: Arc<Homes>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     devices: Mutex<Vec<Device>>,
+    /// A stop has begun, and has not failed.
+    stops: AtomicBool,
 }
 
 impl Host {
@@ -58,7 +61,12 @@ impl Host {
         }
         let reactors = Arc::new(Homes::new(remotes));
         reactors.know(threads.iter().map(|thread| thread.thread().id()).collect());
-        Ok(Host { reactors, threads: Mutex::new(threads), devices: Mutex::default() })
+        Ok(Host {
+            reactors,
+            threads: Mutex::new(threads),
+            devices: Mutex::default(),
+            stops: AtomicBool::new(false),
+        })
     }
 
     /// How many reactors there are.
@@ -67,10 +75,10 @@ impl Host {
         self.reactors.remotes.len()
     }
 
-    /// Whether a [`stop`](Host::stop) has ended it: it takes no device any more.
+    /// Whether a [`stop`](Host::stop) ends it or has ended it: what is opened on it now ends too.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.threads.lock().expect("the threads' lock").is_empty()
+        self.stops.load(Ordering::Acquire)
     }
 
     /// How many devices it turns, with those that were given up.
@@ -220,6 +228,7 @@ impl Host {
             return Err(vec![Unfinished::because("", Obstacle::OnReactor)]);
         }
         let until = Nanos(Clock.now().0.saturating_add(limit_ns));
+        self.stops.store(true, Ordering::Release);
         let devices = std::mem::take(&mut *self.devices.lock().expect("the devices' lock"));
         let (mut late, mut closed, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
         let mut levels = drain::levels(devices).into_iter().peekable();
@@ -248,9 +257,9 @@ impl Host {
         }
         if !unfinished.is_empty() {
             self.devices.lock().expect("the devices' lock").extend(late);
+            self.stops.store(false, Ordering::Release);
             return Err(unfinished);
         }
-        // From here on it has ended.
         let threads = std::mem::take(&mut *self.threads.lock().expect("the threads' lock"));
         self.end_reactors();
         for thread in threads {

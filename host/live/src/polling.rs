@@ -35,7 +35,7 @@ pub struct Polling {
 
 impl Default for Polling {
     fn default() -> Polling {
-        Polling { mode: PollMode::Off, share: 100 }
+        Polling { mode: PollMode::Off, share: 80 }
     }
 }
 
@@ -46,7 +46,7 @@ pub struct PollCounts {
     pub polls: u64,
     /// Those that ended while it polled: sleeps and wake-ups that were saved.
     pub met: u64,
-    /// CPU time it polled, ns.
+    /// Time it polled, ns.
     pub polled_ns: u64,
     /// That of it which was in vain: a sleep came after all, ns.
     pub vain_ns: u64,
@@ -115,6 +115,12 @@ impl Waits {
         self.rule = rule;
     }
 
+    /// Whether any wait may be polled.
+    #[inline]
+    pub(crate) fn polls(&self) -> bool {
+        self.rule.mode != PollMode::Off
+    }
+
     /// A wait begins: until when it is to be polled, if at all.
     #[inline]
     pub(crate) fn begin(&mut self, now: Nanos) -> Option<Nanos> {
@@ -126,7 +132,7 @@ impl Waits {
     }
 
     fn begin_adaptive(&mut self, now: Nanos) -> Option<Nanos> {
-        let share = u64::from(self.rule.share);
+        let share = u64::from(self.rule.share.clamp(1, 100));
         let passed = now.since(self.counted).min(BURST_NS);
         self.counted = now;
         self.allowance_ns = (self.allowance_ns + passed * share / 100).min(BURST_NS * share / 100);

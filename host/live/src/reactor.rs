@@ -220,7 +220,11 @@ impl Reactor {
     /// Looks again and again without blocking, for as long as the rule says; whether something has
     /// come, or the time has.
     fn poll(&mut self, until: Option<Nanos>) -> bool {
-        let begun = self.desk.now;
+        if !self.waits.polls() {
+            return false;
+        }
+        // The round's work is behind it, and is no polling.
+        let begun = Clock.now();
         let Some(end) = self.waits.begin(begun) else { return false };
         loop {
             self.desk.poller.look().expect("an epoll set of this thread can be looked at");

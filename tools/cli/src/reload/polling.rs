@@ -21,8 +21,8 @@ pub(crate) fn remark(stated: &config::Host, reactors: usize) -> Option<String> {
     let takes_all = stated.poll == Poll::Always && reactors >= cpus;
     takes_all.then(|| {
         format!(
-            "poll of [host] is always, and reactors={reactors} of {cpus} CPUs never sleep: no CPU \
-             is left to other programs; --reactors gives fewer"
+            "poll=always, and reactors={reactors} of {cpus} CPUs never sleep: no CPU is \
+             left to other programs; --reactors gives fewer"
         )
     })
 }
@@ -45,9 +45,10 @@ impl Reload {
         if stated.poll_share != applied.poll_share {
             lines.push(format!("{CHANGED}poll_share of [host] is {}", stated.poll_share));
         }
-        lines.extend(
-            remark(&stated, self.parts.host.reactors()).map(|line| format!("{NOTE}{line}")),
-        );
+        if stated.poll != applied.poll {
+            let remark = remark(&stated, self.parts.host.reactors());
+            lines.extend(remark.map(|line| format!("{NOTE}{line}")));
+        }
         *applied = stated;
     }
 }
