@@ -288,7 +288,7 @@ fn bench_prints_exactly_the_promised_fields() {
     let mut promised = figures.clone();
     promised.push("prepared");
     promised.extend(["weir", "target", "options", "job", "seed", "duration_s", "errors", "cpu"]);
-    promised.extend(["groups", "cores", "hard_queues"]);
+    promised.extend(["groups", "cores", "hard_queues", "percentile_error"]);
     promised.sort_unstable();
     assert_eq!(keys(&told), promised);
     assert_eq!((&told["target"], &told["seed"]), (&"ram:64MiB".into(), &7.into()));

@@ -119,6 +119,10 @@ pub struct Bench {
     /// All I/O.
     #[serde(flatten)]
     pub figures: Figures,
+    /// The most that a percentile of the figures is off by, as a part of it; none where there are
+    /// no percentiles, and in older documents, whose are off by a 128th.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentile_error: Option<f64>,
     /// CPU time of the process, or of a command and what it waited for; and the machine's.
     pub cpu: Cpu,
     /// The time of each CPU of the machine in the measured time.

@@ -158,15 +158,20 @@ fn whole_rounds(metric: &Metric, names: &[&str], runs: &[Run]) -> Vec<u32> {
     (1..=last).filter(|round| known.iter().all(|name| has(name, *round))).collect()
 }
 
-/// How far a value of this size may be off for having been read from a histogram, as a part of it:
-/// the width of its bucket. Two digits are kept, in 128 buckets or more for each power of two.
-fn bucket(value: f64) -> f64 {
-    let scale = (value.max(1.0).log2().floor() as i32 - BUCKETS_LOG2).max(0);
-    2_f64.powi(scale) / value
+/// How far a value of this size may be off for having been read from a histogram: the width of its
+/// bucket, which is 1 at least, and in each power of two this part of where that begins.
+fn bucket(value: f64, part: f64) -> f64 {
+    (value.max(1.0).log2().floor().exp2() * part).max(1.0)
 }
 
-/// Between 128 and 256 buckets for each power of two, as many as two digits take.
-const BUCKETS_LOG2: i32 = 7;
+/// That part, of the run whose percentiles are known least well.
+fn coarsest<'a>(runs: impl Iterator<Item = &'a Run>) -> f64 {
+    let error = |run: &Run| run.document.bench.percentile_error.unwrap_or(OLDER_ERROR);
+    runs.map(error).fold(0.0, f64::max)
+}
+
+/// That part in documents which do not say it.
+const OLDER_ERROR: f64 = 1.0 / 128.0;
 
 fn variant(
     name: &str,
@@ -190,7 +195,8 @@ fn variant(
         }
         let mean = mean(&values);
         // Half a bucket to each side: the mean is known no better than the values.
-        let half = if metric.is_bucket { bucket(mean) * mean / 2.0 } else { 0.0 };
+        let part = coarsest(own.iter().copied());
+        let half = if metric.is_bucket { bucket(mean, part) / 2.0 } else { 0.0 };
         let ci95 = student(&values, SHOWN).map(|[low, high]| [low - half, high + half]);
         let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
         let log = self::mean(&logs) + share_of_order(metric, name, names, runs, looks);
@@ -254,8 +260,9 @@ impl Paired {
             in_order: *in_order,
         };
         // Half a bucket for each of the two, of the wider: so a jump by one is no difference.
+        let part = coarsest(runs.iter().filter(|run| counts(run)));
         let width = |(a, b, _): &(f64, f64, bool)| {
-            let bucket = (bucket(*a) * a).max(bucket(*b) * b);
+            let bucket = bucket(*a, part).max(bucket(*b, part));
             (bucket / a + bucket / b) / 2.0
         };
         let widths: Vec<f64> = values.iter().map(width).collect();

@@ -6,6 +6,7 @@
 //! it; were they counted as if they had ended at their age, then every queue would.
 
 use weir_load::Times;
+use weir_load::times::Bucket;
 use weir_trace::document::{LatencyNs, Unfinished};
 
 /// The latency of I/Os that have ended, and of those that had not, by age.
@@ -49,18 +50,17 @@ struct Step {
 /// The buckets in which an I/O ended.
 fn steps(ended: &Times, open: &Times) -> Vec<Step> {
     let mut left = (ended.count() + open.count()) as f64;
-    let mut open = open.buckets().peekable();
+    let mut open = open.fine_buckets().peekable();
     let (mut longer, mut steps) = (1.0, Vec::new());
-    for (top, count) in ended.buckets() {
+    for Bucket { from_ns, top_ns, count } in ended.fine_buckets() {
         // One that had not ended at the same age might have ended with these.
-        while let Some((_, gone)) = open.next_if(|(age, _)| *age < top) {
-            left -= gone as f64;
+        while let Some(gone) = open.next_if(|age| age.top_ns < top_ns) {
+            left -= gone.count as f64;
         }
         let before = longer;
         longer *= (1.0 - count as f64 / left).max(0.0);
         left -= count as f64;
-        let (from_ns, to_ns) = (ended.bucket_from(top), top + 1);
-        steps.push(Step { from_ns, to_ns, longer: [before, longer] });
+        steps.push(Step { from_ns, to_ns: top_ns + 1, longer: [before, longer] });
     }
     steps
 }
@@ -87,8 +87,8 @@ fn mean(steps: &[Step], ended: &Times, oldest_ns: u64) -> (f64, bool) {
         steps.iter().map(|step| (step.longer[0] - step.longer[1]) * middle(step)).sum();
     let rest = steps.last().map_or(1.0, |step| step.longer[1]);
     let counted: f64 = ended
-        .buckets()
-        .map(|(top, count)| (ended.bucket_from(top) + top) as f64 / 2.0 * count as f64)
+        .fine_buckets()
+        .map(|all| (all.from_ns + all.top_ns) as f64 / 2.0 * all.count as f64)
         .sum();
     let scale = if counted > 0.0 { ended.mean_ns() * ended.count() as f64 / counted } else { 1.0 };
     (known * scale + rest * oldest_ns as f64, rest <= ROUNDING)

@@ -12,7 +12,7 @@ use weir_trace::document::{
 use crate::cpu::{CpuTime, CpuUse};
 use crate::engine::run::{self, Measured};
 use crate::results::censored;
-use weir_load::times::{Row, Times};
+use weir_load::times::{QUANTILE_ERROR, Row, Times};
 
 /// The times of a row as documents have them.
 #[must_use]
@@ -112,6 +112,7 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
         makespan_ns: finished.then_some(time.as_nanos() as u64),
         errors,
         figures: figures_with(&all, &open, time),
+        percentile_error: Some(QUANTILE_ERROR),
         cpu: Cpu {
             user_s: cpu.user.as_secs_f64(),
             sys_s: cpu.system.as_secs_f64(),

@@ -8,7 +8,7 @@ use weir_bench::compare::rounds::Order;
 use weir_bench::compare::summary;
 use weir_bench::results::document::{of_row, utc};
 use weir_bench::results::outcome::figures;
-use weir_load::times::Row;
+use weir_load::times::{QUANTILE_ERROR, Row};
 use weir_sim::scene::{Case, Outcome};
 use weir_trace::document::{
     Bench, BenchDocument, CompareDocument, CompareEnvironment, Cpu, Environment, Group, Run,
@@ -319,6 +319,7 @@ impl Simulated {
             makespan_ns: case.takes().is_none().then_some(of.ns),
             errors: of.failed,
             figures: figures(&of.all, time),
+            percentile_error: Some(QUANTILE_ERROR),
             cpu,
             groups: parts.iter().map(group).collect(),
             ..Bench::default()

@@ -243,17 +243,21 @@ fn a_variant_that_failed_in_more_than_a_tenth_of_its_runs_is_not_judged_by_the_o
 
 #[test]
 fn a_jump_of_a_percentile_by_one_bucket_of_its_histogram_is_no_difference() {
+    let of_error = |before: u64, after: u64, error: Option<f64>| {
+        let runs = (1..=10).flat_map(|n| {
+            let [mut a, mut b] = ["a", "b"].map(|name| run(name, n, 1000.0));
+            a.document.bench.figures.latency_ns.p50 = before;
+            b.document.bench.figures.latency_ns.p50 = after;
+            b.document.bench.percentile_error = error;
+            a.document.bench.percentile_error = Some(1.0 / 1024.0);
+            [a, b]
+        });
+        two(&runs.collect::<Vec<Run>>())
+    };
+    // Of documents that do not say how far they are off, which is more than those say that do.
     let compared = |before: u64, after: u64| {
-        let runs: Vec<Run> = (1..=10)
-            .flat_map(|n| {
-                let [mut a, mut b] = ["a", "b"].map(|name| run(name, n, 1000.0));
-                a.document.bench.figures.latency_ns.p50 = before;
-                b.document.bench.figures.latency_ns.p50 = after;
-                [a, b]
-            })
-            .collect();
-        let compare = two(&runs);
-        let widths = compare.variants.iter().map(|variant| {
+        let compare = of_error(before, after, None);
+        let widths = compare.variants[1..].iter().map(|variant| {
             let p50 = variant.latency_p50_ns.expect("it was measured");
             let [low, high] = p50.ci95.expect("ten rounds");
             (high - low) / p50.mean
@@ -270,6 +274,9 @@ fn a_jump_of_a_percentile_by_one_bucket_of_its_histogram_is_no_difference() {
         }
     }
     assert_eq!(compared(313_343, 317_439).verdict, "b is slower", "by two");
+    let fine = |after: u64| of_error(313_343, after, Some(1.0 / 1024.0));
+    assert_eq!(of(&fine(313_599), "latency_p50_ns").verdict, SAME, "by one of 256 ns");
+    assert_eq!(of(&fine(313_900), "latency_p50_ns").verdict, "b is slower", "by two of them");
 }
 
 #[test]
