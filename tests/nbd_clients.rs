@@ -151,7 +151,7 @@ fn copy_in_and_out(mib: u64, disk: impl Fn(&Folder, &str) -> String, connections
         // nbdcopy opens no more connections than it has threads, by default one for each CPU.
         let (many, threads) =
             (format!("--connections={connections}"), format!("--threads={connections}"));
-        run("nbdcopy", &[&many, &threads, "--flush", &from, &uri]);
+        run("nbdcopy", &[&*many, &threads, "--flush", &from, &uri]);
         run("nbdcopy", &[&many, &threads, &uri, &to]);
         assert_eq!(checksum(&copy), sent, "over {connections} connections");
         fs::remove_file(&copy).expect("the copy");
@@ -202,7 +202,7 @@ fn nbdcopy_leaves_holes_and_zeroes_where_there_was_nothing() {
         // The old data has to go, whether it is copied over or zeroed.
         run("qemu-io", &["-f", "raw", &uri, "-c", "write -P 9 0 32M"]);
         run("nbdcopy", &[source.to_str().expect("a path"), &uri]);
-        run("nbdcopy", &[&uri, copy.to_str().expect("a path")]);
+        run("nbdcopy", &[&*uri, copy.to_str().expect("a path")]);
         assert!(fs::read(&copy).expect("a copy") == bytes, "{export}");
         let map = parse(&run("nbdinfo", &["--map", "--totals", "--json", &uri]));
         let data = map.as_array().expect("totals").iter().find(|total| total["type"] == 0);
@@ -375,7 +375,7 @@ fn images_of_any_size_are_copied_both_ways_and_stay_as_long_as_they_are() {
         let source = source.to_str().expect("a name");
         run("nbdcopy", &[source, &uri]);
         let back = folder.near("back");
-        run("nbdcopy", &[&uri, back.to_str().expect("a name")]);
+        run("nbdcopy", &[&*uri, back.to_str().expect("a name")]);
         assert!(fs::read(&back).expect("a file") == noise, "{bytes} bytes come back");
         // QEMU's programs know whole sectors only, and read zeros behind the end.
         run("qemu-img", &["compare", "-f", "raw", "-F", "raw", source, &uri]);

@@ -36,7 +36,7 @@ fn copy_through(folder: &Folder, server: &Server, mib: u64, connections: &[u32])
             // nbdcopy opens no more connections than it has threads.
             let (many, threads) =
                 (format!("--connections={connections}"), format!("--threads={connections}"));
-            run("nbdcopy", &[&many, &threads, "--flush", &from, &uri]);
+            run("nbdcopy", &[&*many, &threads, "--flush", &from, &uri]);
             run("nbdcopy", &[&many, &threads, &uri, &to]);
             let said = daemon.stop();
             let served = said.lines().filter(|line| line.contains("client connected"));

@@ -87,7 +87,7 @@ fn scheduler(page: &mut String, entry: &Entry) {
     for row in *tunables {
         let Tunable { name, unit, default, when, meaning, .. } = row;
         let range = range(row);
-        let values = format_args!("{unit} | {default} | {range} | {when}");
+        let values = format!("{unit} | {default} | {range} | {when}");
         write(page, format_args!("| `{name}` | {values} | {meaning} |\n"));
     }
 }

@@ -106,10 +106,9 @@ impl Svg {
     pub(crate) fn marker(&mut self, (x, y): (f64, f64), size: f64, variant: usize, class: &str) {
         let shape: &[(f64, f64)] = match variant % COLOURS {
             0 => {
-                let element = format_args!(
-                    r#"<circle cx="{x:.1}" cy="{y:.1}" r="{size:.1}" class="{class}"/>"#
-                );
-                return self.put(&[x, y], element);
+                let element =
+                    format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="{size:.1}" class="{class}"/>"#);
+                return self.put(&[x, y], format_args!("{element}"));
             }
             1 => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
             2 => &[(0.0, -1.1), (1.1, 0.9), (-1.1, 0.9)],
