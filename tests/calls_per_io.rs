@@ -151,6 +151,33 @@ fn a_client_waits_for_an_answer_without_a_time_out() {
     let most = BESIDE as usize;
     assert!(sent > most && waited > most, "this is not the thread that sends and waits");
     assert!(timed <= most, "{timed} of {waited} waits have a time-out, most {most}");
+    // A second one for each answer would find nothing.
+    assert!(received <= sent + sent / 2 + most, "{received} receives for {sent} requests");
+}
+
+#[test]
+#[ignore = "needs strace"]
+fn a_client_that_polls_does_not_wait() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, &["sda=null:1GiB"]);
+    let traces = folder.image("traces");
+    fs::create_dir(&traces).expect("a folder");
+    let mut command = daemon::program::program("strace");
+    command.args(["-ff", "-o"]).arg(traces.join("of")).arg("--").arg(WEIR);
+    command.args(["bench", "--target", &format!("nbd+unix:{}?sda", folder.socket().display())]);
+    command.args(["--rw", "randread", "--bs", "4k", "--poll", "--runtime", "500ms", "--json"]);
+    command.args(["--ramp-time", "0s"]).current_dir(folder.path());
+    let ended = command.output().expect("strace");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    daemon.stop();
+    let told: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("JSON");
+    assert_eq!(told["job"]["poll"], true);
+    let calls = calls_of_reactor(&traces);
+    let count = |name: &str| calls.iter().filter(|call| call.starts_with(name)).count();
+    let (sent, waited) = (count("sendto("), count("ppoll("));
+    println!("{sent} sent, {waited} waits");
+    // Those in which it is idle, before the first request and behind the last.
+    assert!(sent > BESIDE as usize && waited <= 8, "{sent} requests, {waited} waits");
 }
 
 #[test]

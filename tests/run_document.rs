@@ -225,6 +225,7 @@ fn each_field_of_a_stream_changes_what_the_run_does() {
         (".batching/complete", json!(2), vec![(".depth", json!(8))]),
         (".batching/low", json!(2), vec![(".depth", json!(8))]),
         (".batching/at_once", json!(true), vec![(".depth", json!(8))]),
+        (".poll", json!(true), vec![]),
         (".start_delay_ns", json!([1, 1]), vec![]),
         (".thinking/ns", json!(1), vec![]),
         (".thinking/ios", json!(2), vec![]),

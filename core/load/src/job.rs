@@ -115,6 +115,8 @@ pub struct Job {
     pub depth: u16,
     /// How these are begun and taken.
     pub batching: Batching,
+    /// Whether the thread of a clone looks for ends without sleeping.
+    pub poll: bool,
     /// Clones of this job, each a context of its own with a seed of its own.
     pub clones: u16,
     /// Whether each clone has an equal part of the range to itself.
@@ -202,6 +204,7 @@ impl Default for Job {
             offset_increment: Amount::Bytes(0),
             depth: 1,
             batching: Batching::default(),
+            poll: false,
             clones: 1,
             parted: false,
             runtime_ns: None,

@@ -73,6 +73,7 @@ struct Shape {
     freed_at: Nanos,
     /// The next I/O has to wait for one under way, although there may be more.
     blocked: bool,
+    polls: bool,
     write_flags: Flags,
     ioprio: IoPrio,
     /// The parts of reads and writes that have another priority, if there are any.
@@ -145,6 +146,12 @@ impl Stream {
     #[must_use]
     pub fn waits(&self) -> bool {
         !self.shape.pauses.are_none() || self.is_paced() || self.shape.flow.is_some()
+    }
+
+    /// Whether its thread is to look for ends without sleeping.
+    #[must_use]
+    pub fn polls(&self) -> bool {
+        self.shape.polls
     }
 
     /// Has it keep to its job's share among `flows`, of which the job is one.

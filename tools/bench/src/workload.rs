@@ -5,8 +5,8 @@
 //! commits that a run had acknowledged, and `content` before a run for what others keep there.
 //! `files` makes targets of the names of files, and `told` is how documents tell of jobs.
 //! [`experiment`] has the disk of `dd32`, `memory` keeps disks in memory from stage to stage,
-//! [`prepare`] writes targets before they are measured, and `patience` knows for what a run is too
-//! short.
+//! [`prepare`] writes targets before they are measured, `threads` says how many do what a stage
+//! asks for, and `patience` knows for what a run is too short.
 
 pub mod check;
 pub mod conduct;
@@ -20,4 +20,5 @@ mod memory;
 mod patience;
 pub mod prepare;
 pub mod spec;
+mod threads;
 pub(crate) mod told;

@@ -129,10 +129,10 @@ fn order() -> impl Strategy<Value = Job> {
         .prop_map(|(bytes, range, skip)| Strides { bytes, range, skip });
     let places = (any::<bool>(), of(any::<u64>()), any::<i64>(), of(strides));
     let bounds = (of(amount()), 1..=u32::MAX, amount(), 0..=MONTH);
-    let last = (of(any::<bool>()), any::<bool>(), any::<bool>());
+    let last = (of(any::<bool>()), any::<bool>(), any::<bool>(), any::<bool>());
     (places, bounds, thinking, batching, last, content()).prop_map(
         |(places, bounds, thinking, batching, last, content)| {
-            let (buffered, durable, read_back) = last;
+            let (buffered, durable, read_back, poll) = last;
             let (map, align, step, strides) = places;
             let (io_size, loops, offset_increment, delay) = bounds;
             let start_delay_ns = [delay / 2, delay];
@@ -147,6 +147,7 @@ fn order() -> impl Strategy<Value = Job> {
                 start_delay_ns,
                 thinking,
                 batching,
+                poll,
                 buffered,
                 durable,
                 read_back,

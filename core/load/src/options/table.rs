@@ -93,6 +93,15 @@ pub const OPTIONS: &[JobOption] = &[
             Ok(())
         },
     ),
+    bare(
+        "poll",
+        "Whether the job's threads look for ends without sleeping, each on a CPU of its own \
+         (default 0: they sleep until they are woken)",
+        |s, v| {
+            s.job.poll = yes(v)?;
+            Ok(())
+        },
+    ),
     option(
         "numjobs",
         "COUNT",

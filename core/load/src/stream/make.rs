@@ -99,6 +99,7 @@ impl Shape {
             due: None,
             freed_at: Nanos::ZERO,
             blocked: false,
+            polls: job.poll,
             write_flags: match (job.background, job.durable) {
                 (true, _) => Flags::BACKGROUND,
                 (false, true) => Flags::SYNC | Flags::IDLE | Flags::FUA,

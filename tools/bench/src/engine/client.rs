@@ -114,6 +114,7 @@ pub(crate) struct Client {
     trace: Option<Box<Trace>>,
     /// Its I/Os are due at times of their own.
     paced: bool,
+    pub(crate) polls: bool,
     pub(crate) apart: bool,
     depth: usize,
     pace: Option<Pace>,
@@ -153,6 +154,7 @@ impl Client {
             Work::Oltp(instance) => (instance.fills(), instance.checks()),
         };
         let paced = matches!(&plan.work, Work::Stream(stream) if stream.is_paced());
+        let polls = matches!(&plan.work, Work::Stream(stream) if stream.polls());
         let waits = matches!(&plan.work, Work::Stream(stream) if stream.waits());
         Client {
             pool: Pool::new(plan.buffers, plan.seed),
@@ -171,6 +173,7 @@ impl Client {
             begins_anew: fills || waits || plan.trace.is_some(),
             trace: plan.trace,
             paced,
+            polls,
             // I/Os that are filled with what is checked begin together when all of them are.
             apart: plan.apart && !(fills && checks),
             live: 0,

@@ -513,7 +513,13 @@ impl<'a, S: Seat> Worker<'a, S> {
         }
     }
 
-    /// Sleeps until the bell rings, a driver has answers, a client's time is up or an I/O is due.
+    /// Whether a client with something to do has its thread stay awake.
+    fn polls(&self) -> bool {
+        self.clients.iter().any(|client| client.polls && !(client.done && client.live == 0))
+    }
+
+    /// Sleeps until the bell rings, a driver has answers, a client's time is up or an I/O is due;
+    /// or lets go of the core for a moment, where a client polls.
     fn sleep(&mut self, now: Nanos) {
         let open = self.clients.iter().filter(|client| !client.done);
         let ends = open.filter_map(|client| client.until);
@@ -523,6 +529,11 @@ impl<'a, S: Seat> Worker<'a, S> {
             let over = |client: &&mut Client| client.until.is_some_and(|until| until <= now);
             self.clients.iter_mut().filter(over).for_each(|client| client.stop(now));
             return;
+        }
+        if self.polls() {
+            // An I/O that comes due is not late because of work: there was none.
+            self.awake_since = now;
+            return std::hint::spin_loop();
         }
         let is_stopped = || {
             let stop = self.shared.stop.load(Ordering::Acquire);

@@ -21,7 +21,7 @@ use crate::workload::groups::{self, Groups, UNIT_BYTES};
 use crate::workload::memory::Memory;
 use crate::workload::spec::{Oltp, RunSpec, Workload};
 use crate::workload::told::{device_json, job_json};
-use crate::workload::{experiment, patience, prepare};
+use crate::workload::{experiment, patience, prepare, threads};
 
 /// A bench to conduct.
 pub struct Request<'a> {
@@ -66,7 +66,7 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
     let (spec, interrupted) = (&request.spec, request.interrupted);
     let before = prepare::persistent(&prepare::Asked { spec, interrupted, tell: request.notice })?;
     let (mut measured, mut failure, mut about) = (Vec::new(), None, None);
-    let mut memory = Memory::of(&stages, threads_of, before);
+    let mut memory = Memory::of(&stages, threads::of, before);
     let count = u32::try_from(stages.len()).unwrap_or(1);
     for stage in &stages {
         if !measured.is_empty() && request.interrupted.load(Ordering::Acquire) {
@@ -228,29 +228,6 @@ fn devices_read(groups: Option<&Groups>, stage: &Stage, disks: &[usize]) -> Vec<
     groups.map_or_else(|| reads.collect(), |groups| groups.data.clone())
 }
 
-/// Threads that what a stage runs can use.
-fn threads_asked(request: &Request<'_>, stage: &Stage) -> usize {
-    match &request.spec.workload {
-        Workload::Stages(_) => threads_of(stage),
-        Workload::Oltp(oltp) => usable(usize::from(oltp.users) * usize::from(oltp.threads)),
-    }
-}
-
-/// Threads that the clones of a stage can use.
-fn threads_of(stage: &Stage) -> usize {
-    usable(clones_of(stage))
-}
-
-/// All clones of the jobs of a stage.
-fn clones_of(stage: &Stage) -> usize {
-    stage.jobs.iter().map(|job| usize::from(job.clones)).sum()
-}
-
-fn usable(contexts: usize) -> usize {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    contexts.clamp(1, cpus)
-}
-
 /// The devices of a stage.
 struct Opened {
     names: Vec<String>,
@@ -289,7 +266,7 @@ impl Opened {
             }
             Workload::Oltp(oltp) => [&oltp.data[..], &oltp.redo].concat(),
         };
-        let threads = threads_asked(request, stage);
+        let threads = threads::asked(&request.spec.workload, stage);
         let Devices { devices, of: disks } = match &request.spec.workload {
             Workload::Stages(_) => Devices::of_jobs(&wanted)?,
             Workload::Oltp(_) => Devices::of_groups(&wanted)?,
@@ -301,8 +278,7 @@ impl Opened {
         let devices_read = devices_read(groups.as_ref(), stage, &disks);
         told_apart(request, stage, &devices, &disks)?;
         let of_kernel = devices.iter().any(|(name, target)| devices::is_of_kernel(name, target));
-        // What waits in the kernel needs no CPU of its own: there each clone has its thread.
-        let asked = if of_kernel { clones_of(stage).max(threads) } else { threads };
+        let asked = threads::given(stage, threads, of_kernel)?;
         let mut opened = Opened {
             names: Vec::new(),
             devices: Vec::new(),

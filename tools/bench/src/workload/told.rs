@@ -141,6 +141,9 @@ fn tell_pace(job: &Job, told: &mut Value) {
     if job.depth_in_use() > 1 {
         told["collect"] = collects(job).into();
     }
+    if job.poll {
+        told["poll"] = true.into();
+    }
     if job.step != 0 {
         told["rw_step"] = job.step.into();
     }
