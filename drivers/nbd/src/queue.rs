@@ -59,6 +59,9 @@ pub(crate) struct NbdQueue {
     watched: Option<EventFlags>,
     state: State,
     slots: Slots,
+    /// The last receive has emptied the socket and answered all that was asked. The turn that sends
+    /// the next request comes behind it, and need not look again; the one after it does.
+    emptied: bool,
     window: Box<[u8]>,
     /// Which of the server's places is tried next.
     place: usize,
@@ -115,6 +118,7 @@ impl NbdQueue {
             watched: None,
             state: State::Connected(connection),
             slots: Slots::new(depth),
+            emptied: false,
             window: vec![0; WINDOW].into_boxed_slice(),
             place: 0,
             backoff_ns: 0,
@@ -324,11 +328,13 @@ impl NbdQueue {
             && self.outage.is_none_or(|since| now.since(since) < self.shared.reconnect_ns);
         let mut to = Answers { slots: &mut self.slots, done, durability: &self.shared.durability };
         let (mut reaped, mut lost) = (0, None);
-        while reaped < REAPED_MAX {
+        let passes = std::mem::take(&mut self.emptied) && to.slots.waiting() == 0;
+        while reaped < REAPED_MAX && !passes {
             match connection.receive(&mut self.window, &mut to) {
                 Ok(Received { bytes, more }) => {
                     reaped += bytes;
                     if !more {
+                        self.emptied = bytes > 0 && to.slots.waiting() == 0;
                         break;
                     }
                 }
