@@ -7,6 +7,8 @@
 //! socket.
 //!
 //! cargo bench -p weir-cli --bench nbd [-- --rounds 7 --seconds 2 --depth 128]
+//! cargo bench -p weir-cli --bench nbd -- --before PROGRAM    another version of weir beside
+//! cargo bench -p weir-cli --bench nbd -- --tcp    over loopback
 //! cargo bench -p weir-cli --bench nbd -- --modes [--jobs 2]    queue_mode mq against sq
 //! cargo bench -p weir-cli --bench nbd -- --polls [--depth 1]   each rule by which reactors poll
 //! cargo bench -p weir-cli --bench nbd -- --tls    over TLS, beside nbdkit and qemu over TLS, and
@@ -18,6 +20,7 @@
 mod authority;
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
@@ -34,8 +37,8 @@ const CLIENT: usize = 1;
 
 fn main() {
     let arguments = Arguments::of_process();
-    if let Some(path) = arguments.word("--echo") {
-        echo(Path::new(path));
+    if let Some(place) = arguments.word("--echo") {
+        echo(place);
         return;
     }
     let (modes, polls) = (arguments.has("--modes"), arguments.has("--polls"));
@@ -48,6 +51,8 @@ fn main() {
         modes,
         polls,
         tls: arguments.has("--tls"),
+        tcp: arguments.has("--tcp"),
+        before: arguments.word("--before").map(str::to_owned),
     };
     bench(&setup);
 }
@@ -63,12 +68,51 @@ struct Setup {
     polls: bool,
     /// Over TLS.
     tls: bool,
+    /// Over loopback, in place of a UNIX socket.
+    tcp: bool,
+    /// Another version of weir.
+    before: Option<String>,
+}
+
+/// Where a server listens.
+#[derive(Clone)]
+enum Place {
+    Unix(PathBuf),
+    /// A port of 127.0.0.1.
+    Tcp(u16),
+}
+
+impl Place {
+    /// As the option `--nbd` of weir has it.
+    fn address(&self) -> String {
+        match self {
+            Place::Unix(path) => format!("unix:{}", path.display()),
+            Place::Tcp(port) => format!("127.0.0.1:{port}"),
+        }
+    }
+
+    /// As a target has it behind `nbd`, with the export.
+    fn target(&self) -> String {
+        match self {
+            Place::Unix(path) => format!("+unix:{}?null", path.display()),
+            Place::Tcp(port) => format!(":127.0.0.1:{port}/null"),
+        }
+    }
+
+    fn listens(&self) -> bool {
+        match self {
+            Place::Unix(path) => UnixStream::connect(path).is_ok(),
+            Place::Tcp(port) => TcpStream::connect(("127.0.0.1", *port)).is_ok(),
+        }
+    }
 }
 
 struct Server {
     name: &'static str,
     child: Child,
-    socket: PathBuf,
+    place: Place,
+    /// The client looks for answers without sleeping.
+    client_polls: bool,
     /// The certificates by which it is spoken to, if over TLS.
     certificates: Option<PathBuf>,
     iops: Figure,
@@ -99,7 +143,7 @@ fn bench(setup: &Setup) {
         Setup { tls: true, .. } => start_over_tls(&folder, certificates.path()),
         Setup { modes: true, .. } => start_modes(&folder),
         Setup { polls: true, .. } => start_polls(&folder),
-        _ => start_all(&folder),
+        _ => start_all(&folder, setup),
     };
     let mut control = Control::new(Needs::Core(SERVER));
     let _ = pin(CLIENT);
@@ -122,8 +166,9 @@ fn bench(setup: &Setup) {
     let Setup { seconds, depth, jobs, .. } = setup;
     println!("{}", machine());
     println!(
-        "4 KiB random reads, {jobs} x depth {depth}, {counted} rounds of {seconds} s, {control}; \
-         medians (spread)"
+        "4 KiB random reads over {}, {jobs} x depth {depth}, {counted} rounds of {seconds} s, \
+         {control}; medians (spread)",
+        if setup.tcp { "loopback" } else { "a UNIX socket" }
     );
     for Server { name, iops, server_ns, client_ns, .. } in &servers {
         println!("{name:20} IOPS {iops:.0}");
@@ -145,40 +190,54 @@ fn start_modes(folder: &Path) -> Vec<Server> {
     modes.into_iter().map(|(name, mode)| start_weir(folder, name, mode, "")).collect()
 }
 
-/// weir by each rule of polling, with the share of a reactor's time that it may poll; and echo.
+/// weir by each rule of polling, with the share of a reactor's time that it may poll, with a client
+/// that sleeps and with one that polls; and echo.
 fn start_polls(folder: &Path) -> Vec<Server> {
     let rules = [
-        ("weir", "off", "80"),
-        ("weir, adaptive 50", "adaptive", "50"),
-        ("weir, adaptive 80", "adaptive", "80"),
-        ("weir, adaptive 100", "adaptive", "100"),
-        ("weir, always", "always", "80"),
+        ("weir", "off", "80", false),
+        ("weir, adaptive 80", "adaptive", "80", false),
+        ("weir, adaptive 100", "adaptive", "100", false),
+        ("weir, always", "always", "80", false),
+        ("weir, client polls", "off", "80", true),
+        ("weir, both adaptive", "adaptive", "100", true),
+        ("weir, both poll", "always", "80", true),
     ];
-    let start = |(name, poll, share): (&'static str, &str, &str)| {
-        start_weir_with(folder, name, "mq", "", &["--poll", poll, "--poll-share", share])
+    let start = |(name, poll, share, client_polls): (&'static str, &str, &str, bool)| {
+        let place = unix(folder, name);
+        let flags = ["--poll", poll, "--poll-share", share];
+        let mut server = start_weir_with((folder, WEIR), name, "mq", ("", &flags), place);
+        server.client_polls = client_polls;
+        server
     };
-    rules.into_iter().map(start).chain([start_echo(folder)]).collect()
+    rules.into_iter().map(start).chain([start_echo(unix(folder, "echo"))]).collect()
+}
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A socket in the folder, of the server with this name.
+fn unix(folder: &Path, name: &str) -> Place {
+    Place::Unix(folder.join(format!("{}.sock", name.replace([',', ' '], ""))))
 }
 
 fn start_weir(folder: &Path, name: &'static str, mode: &str, options: &str) -> Server {
-    start_weir_with(folder, name, mode, options, &[])
+    start_weir_with((folder, WEIR), name, mode, (options, &[]), unix(folder, name))
 }
 
+/// A version of weir; `flags` are the program's, and `options` those of the address.
 fn start_weir_with(
-    folder: &Path,
+    (folder, program): (&Path, &str),
     name: &'static str,
     mode: &str,
-    options: &str,
-    flags: &[&str],
+    (options, flags): (&str, &[&str]),
+    place: Place,
 ) -> Server {
-    let socket = folder.join(format!("{}.sock", name.replace([',', ' '], "")));
-    let mut serve = Program::new(env!("CARGO_BIN_EXE_weir"));
+    let mut serve = Program::new(program);
     serve.args(["serve", "--quiet", "--reactors", "1"]).args(flags).arg("--nbd");
-    serve.arg(format!("unix:{}{options}", socket.display()));
+    serve.arg(format!("{}{options}", place.address()));
     serve.args(["--disk", &format!("null=null:64GiB,queue_mode={mode}")]);
-    // Two of them run side by side.
-    serve.arg("--control").arg(socket.with_extension("control"));
-    start(name, serve, socket)
+    // Several of them run side by side.
+    serve.arg("--control").arg(folder.join(format!("{}.control", name.replace([',', ' '], ""))));
+    start(name, serve, place)
 }
 
 /// All servers over TLS, each client known by its certificate; and weir without, for the cost of
@@ -200,25 +259,29 @@ fn start_over_tls(folder: &Path, certificates: &Path) -> Vec<Server> {
         there
     };
     if is_there("nbdkit") {
-        let socket = folder.join("nbdkit.sock");
+        let place = unix(folder, "nbdkit");
         let mut nbdkit = Program::new("nbdkit");
         nbdkit.args(["--foreground", "--tls=require", "--tls-verify-peer", "--exportname=null"]);
         nbdkit.arg(format!("--tls-certificates={directory}"));
-        nbdkit.arg("--unix").arg(&socket).args(["null", "64G"]);
-        servers.push(over(start("nbdkit, TLS", nbdkit, socket)));
+        let Place::Unix(socket) = &place else { unreachable!("a UNIX socket") };
+        nbdkit.arg("--unix").arg(socket).args(["null", "64G"]);
+        servers.push(over(start("nbdkit, TLS", nbdkit, place)));
     }
     if is_there("qemu-storage-daemon") {
-        let socket = folder.join("qemu.sock");
-        let qemu = qemu_null(&socket, Some(certificates));
-        servers.push(over(start("qemu-storage-d., TLS", qemu, socket)));
+        let place = unix(folder, "qemu");
+        let qemu = qemu_null(&place, Some(certificates));
+        servers.push(over(start("qemu-storage-d., TLS", qemu, place)));
     }
     servers
 }
 
 /// qemu-storage-daemon's null disk; over TLS with these certificates.
-fn qemu_null(socket: &Path, certificates: Option<&Path>) -> Program {
+fn qemu_null(place: &Place, certificates: Option<&Path>) -> Program {
     let mut qemu = Program::new("qemu-storage-daemon");
-    let mut listen = format!("addr.type=unix,addr.path={}", socket.display());
+    let mut listen = match place {
+        Place::Unix(path) => format!("addr.type=unix,addr.path={}", path.display()),
+        Place::Tcp(port) => format!("addr.type=inet,addr.host=127.0.0.1,addr.port={port}"),
+    };
     // It takes its arguments in turn.
     if let Some(certificates) = certificates {
         let directory = certificates.display();
@@ -232,38 +295,51 @@ fn qemu_null(socket: &Path, certificates: Option<&Path>) -> Program {
     qemu
 }
 
-fn start_echo(folder: &Path) -> Server {
-    let echo = folder.join("echo.sock");
+fn start_echo(place: Place) -> Server {
     let mut repeat = Program::new(std::env::current_exe().expect("this bench's own path"));
-    repeat.arg("--echo").arg(&echo);
-    start("echo", repeat, echo)
+    repeat.arg("--echo").arg(place.address());
+    start("echo", repeat, place)
 }
 
-fn start_all(folder: &Path) -> Vec<Server> {
-    let mut servers = vec![start_weir(folder, "weir", "mq", ""), start_echo(folder)];
+fn start_all(folder: &Path, setup: &Setup) -> Vec<Server> {
+    let mut port = 21_000 + (std::process::id() % 20_000) as u16;
+    let mut place = |name: &str| match setup.tcp {
+        true => {
+            port += 1;
+            Place::Tcp(port)
+        }
+        false => unix(folder, name),
+    };
+    let mut servers = vec![start_weir_with((folder, WEIR), "weir", "mq", ("", &[]), place("weir"))];
+    if let Some(before) = &setup.before {
+        let name = "weir before";
+        servers.push(start_weir_with((folder, before), name, "mq", ("", &[]), place(name)));
+    }
+    servers.push(start_echo(place("echo")));
     let has_qemu = Program::new("qemu-storage-daemon").arg("--version").output().is_ok();
     if has_qemu {
-        let socket = folder.join("qemu.sock");
-        let qemu = qemu_null(&socket, None);
-        servers.push(start("qemu-storage-daemon", qemu, socket));
+        let place = place("qemu");
+        let qemu = qemu_null(&place, None);
+        servers.push(start("qemu-storage-daemon", qemu, place));
     } else {
         println!("qemu-storage-daemon is not installed: left out");
     }
     servers
 }
 
-fn start(name: &'static str, mut command: Program, socket: PathBuf) -> Server {
+fn start(name: &'static str, mut command: Program, place: Place) -> Server {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {e}"));
     pin_process(child.id(), SERVER);
     let (iops, server_ns, client_ns) = Default::default();
-    let certificates = None;
-    let server = Server { name, child, socket, certificates, iops, server_ns, client_ns };
+    let (certificates, client_polls) = (None, false);
+    let server =
+        Server { name, child, place, client_polls, certificates, iops, server_ns, client_ns };
     let listens = |_: &i32| {
         std::thread::sleep(Duration::from_millis(25));
-        UnixStream::connect(&server.socket).is_ok()
+        server.place.listens()
     };
-    assert!((0..200).any(|n| listens(&n)), "{name} does not listen: {}", server.socket.display());
+    assert!((0..200).any(|n| listens(&n)), "{name} does not listen: {}", server.place.address());
     server
 }
 
@@ -277,7 +353,7 @@ fn pin_process(pid: u32, cpu: usize) {
 
 fn measure(server: &Server, setup: &Setup) -> Outcome {
     let connections = setup.jobs;
-    let place = format!("+unix:{}?null,connections={connections}", server.socket.display());
+    let place = format!("{},connections={connections}", server.place.target());
     let target = match &server.certificates {
         Some(folder) => format!("nbds{place},tls-certificates={}", folder.display()),
         None => format!("nbd{place}"),
@@ -289,6 +365,7 @@ fn measure(server: &Server, setup: &Setup) -> Outcome {
         size: Some(weir_load::Amount::Bytes(64 << 30)),
         depth: setup.depth as u16,
         clones: setup.jobs as u16,
+        poll: server.client_polls,
         time_based: true,
         ..weir_load::Job::default()
     };
@@ -311,15 +388,25 @@ fn measure(server: &Server, setup: &Setup) -> Outcome {
 }
 
 /// The bound: a server that parses NBD and answers zeros, with no block layer behind it.
-fn echo(path: &Path) {
-    let listener = UnixListener::bind(path).expect("a socket");
-    for client in listener.incoming().flatten() {
-        // A client that goes away ends its own connection and nothing else.
-        let _ = echo_one(client);
+fn echo(address: &str) {
+    // A client that goes away ends its own connection and nothing else.
+    match address.strip_prefix("unix:") {
+        Some(path) => {
+            let listener = UnixListener::bind(path).expect("a socket");
+            listener.incoming().flatten().for_each(|client| drop(echo_one(client)));
+        }
+        None => {
+            let listener = TcpListener::bind(address).expect("a port");
+            listener.incoming().flatten().for_each(|client| {
+                // Without it figures are those of Nagle's algorithm.
+                let _ = client.set_nodelay(true);
+                drop(echo_one(client));
+            });
+        }
     }
 }
 
-fn echo_one(mut client: UnixStream) -> std::io::Result<()> {
+fn echo_one(mut client: impl Read + Write) -> std::io::Result<()> {
     let export = Export {
         name: String::from("null"),
         description: String::new(),
