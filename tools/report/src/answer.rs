@@ -195,7 +195,9 @@ impl<'a> Subject<'a> {
             more => _ = says.words(&format!("; {more} more are worse")),
         }
         for at in &unseen {
-            says.words("; of ").name(&self.labels[*at]).words(" less than a doubling is not seen");
+            says.words(if begun { "; " } else { "" }).words("nothing is known of ");
+            begun = true;
+            says.name(&self.labels[*at]).words(": less than a doubling would not be seen");
         }
         // What the others cost where they are as good, and what they have where they are not.
         let is_told = |at: usize, better: bool| alike.contains(&at) || better;
@@ -436,8 +438,9 @@ mod tests {
         for effect in [Some(1.01), Some(f64::INFINITY), None] {
             let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 101.0), ("kyber", 50.0)]);
             found(&mut compare, ["a", "b"]).min_detectable_effect = effect;
-            let worse = "Keep `none`: `kyber` has 50 % fewer IOPS; of `bfq` less than a doubling";
-            assert_eq!(text(&compare), format!("{worse} is not seen."));
+            let worse = "Keep `none`: `kyber` has 50 % fewer IOPS; nothing is known of `bfq`";
+            let said = format!("{worse}: less than a doubling would not be seen.");
+            assert_eq!(text(&compare), said);
             let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 101.0)]);
             compare.comparisons[0].min_detectable_effect = effect;
             let said = answer(&compare);

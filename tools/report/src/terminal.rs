@@ -65,12 +65,16 @@ pub fn legend(compare: &Compare, columns: usize) -> String {
     let name = primary(compare);
     let others = compare.comparisons.iter().filter(|found| found.metric != name).count();
     let title = Metric::named(name).map_or(name, |metric| metric.title);
-    let visible = match compare.variants.len() {
-        2 => {
-            " A difference as large as \"visible\" would be seen in four of five such comparisons, \
-             smaller ones less often."
-        }
-        _ => "",
+    // In words, too: the column is left out where there is no room for it.
+    let effect = |found: &Comparison| found.min_detectable_effect.filter(|least| *least <= 10.0);
+    let first = compare.comparisons.iter().find(|found| found.metric == name);
+    let visible = match first.and_then(effect).filter(|_| compare.variants.len() == 2) {
+        Some(least) => format!(
+            " A difference of {} in {title} would be seen in four of five such comparisons, a \
+             smaller one less often (\"visible\").",
+            percent(least)
+        ),
+        None => String::new(),
     };
     wrapped(
         &format!(
@@ -225,11 +229,24 @@ fn pair(compare: &Compare, labels: &[String], columns: usize) -> String {
         Column::new(3, column("visible", &effect)),
     ];
     let mut text = aligned(table, columns);
-    for found in metrics.iter().filter_map(|metric| found(metric)).filter(|one| !is_decided(one)) {
-        let title = Metric::named(&found.metric).map_or(found.metric.as_str(), |one| one.title);
-        text.push_str(&wrapped(&format!("{}: {}", capital(title), found.verdict), columns));
-    }
+    text.push_str(&reasons(metrics.iter().filter_map(|metric| found(metric)), columns));
     text
+}
+
+/// Why metrics have no verdict: each reason once, with all that it is the reason of.
+fn reasons<'a>(found: impl Iterator<Item = &'a Comparison>, columns: usize) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for one in found.filter(|one| !is_decided(one)) {
+        let title = Metric::named(&one.metric).map_or(one.metric.as_str(), |one| one.title);
+        match reasons.iter_mut().find(|(why, _)| *why == one.verdict) {
+            Some((_, titles)) => titles.push(title),
+            None => reasons.push((&one.verdict, vec![title])),
+        }
+    }
+    let line = |(why, titles): (&str, Vec<&str>)| {
+        wrapped(&format!("{}: {why}", capital(&titles.join(", "))), columns)
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 /// Three and more: a row for each variant, best first, and metrics in as many tables as they take.
@@ -402,6 +419,23 @@ mod tests {
         let note = "note: of sq and mq the one that ran second in a round had other IOPS: -20.0 % \
                     (99 % interval -25.0 .. -15.0 %); this is not in the change";
         assert!(text.ends_with(note) && text.matches("note:").count() == 1, "{text}");
+    }
+
+    #[test]
+    fn a_reason_is_told_once_and_what_would_be_seen_in_words() {
+        let mut compare = of(IOPS, &[("none", 100.0), ("bfq", 50.0)]);
+        add(&mut compare, CPU, &[100.0, 101.0]);
+        compare.comparisons[0].min_detectable_effect = Some(0.25);
+        let said = legend(&compare, 80).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("A difference of 25 % in IOPS would be seen in four"), "{said}");
+        for found in &mut compare.comparisons {
+            (found.ci99, found.ci95, found.min_detectable_effect) = (None, None, None);
+            found.verdict = "not compared: too few rounds count (2 of 9)".into();
+        }
+        let text = tables(&compare, 80);
+        let why = "\nIOPS, CPU per I/O: not compared: too few rounds count (2 of 9)\n";
+        assert!(text.contains(why) && text.matches("too few rounds count").count() == 2, "{text}");
+        assert!(!legend(&compare, 80).contains("would be seen"), "nothing is known of that");
     }
 
     #[test]

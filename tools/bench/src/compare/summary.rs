@@ -81,33 +81,54 @@ enum Told {
     Whole,
 }
 
-/// The comparisons of each two variants.
-fn judged(names: &[&str], runs: &[Run], judging: Judging<'_>, told: Told) -> Compare {
+/// The difference of each two variants by the primary metric in each round of these runs that
+/// counts: the logarithms of its ratios.
+#[must_use]
+pub fn ratios(names: &[&str], runs: &[Run], judging: Judging<'_>) -> Vec<Vec<f64>> {
+    let name = judging.metric.unwrap_or_else(|| usual_metric(runs));
+    let Some(metric) = Metric::named(name) else { return Vec::new() };
+    let of = |pair: [&str; 2]| Paired::of(metric, pair, names, runs).differences;
+    let logs = |pair| of(pair).iter().map(|one| one.log).collect();
+    pairs_of(names).into_iter().map(logs).collect()
+}
+
+/// Each two of them, in order.
+fn pairs_of<'a>(names: &[&'a str]) -> Vec<[&'a str; 2]> {
+    let of = |(position, a)| names[position + 1..].iter().map(move |b| [a, *b]);
+    names.iter().copied().enumerate().flat_map(of).collect()
+}
+
+/// Whether all jobs of these runs ended by themselves.
+fn all_finished(runs: &[Run]) -> bool {
     let mut counted = runs.iter().filter(|run| counts(run)).peekable();
-    let all_finished =
-        counted.peek().is_some() && counted.all(|run| run.document.bench.makespan_ns.is_some());
+    counted.peek().is_some() && counted.all(|run| run.document.bench.makespan_ns.is_some())
+}
+
+/// The primary metric where none was chosen.
+fn usual_metric(runs: &[Run]) -> &'static str {
     let has_commits = runs.iter().any(|run| run.document.bench.transactions.is_some());
     let is_known = |metric: &str| {
         let metric = Metric::named(metric);
         runs.iter().any(|run| metric.is_some_and(|metric| metric.of_run(&run.document).is_some()))
     };
-    let usual = match () {
+    match () {
         () if is_known(FIGURE) => FIGURE,
         () if is_known(FIGURE_NS) => FIGURE_NS,
-        () if all_finished => MAKESPAN,
+        () if all_finished(runs) => MAKESPAN,
         () if has_commits => COMMITS,
         () => IOPS,
-    };
-    let primary = judging.metric.unwrap_or(usual);
+    }
+}
+
+/// The comparisons of each two variants.
+fn judged(names: &[&str], runs: &[Run], judging: Judging<'_>, told: Told) -> Compare {
+    let primary = judging.metric.unwrap_or_else(|| usual_metric(runs));
+    let all_finished = all_finished(runs);
     let is_command = runs.iter().any(|run| run.document.bench.command_run.is_some());
     let restates =
         |metric: &Metric| all_finished && !is_command && metric.name == RESTATES_MAKESPAN;
     let compared = |metric: &&Metric| !restates(metric) || metric.name == primary;
-    let pairs: Vec<[&str; 2]> = names
-        .iter()
-        .enumerate()
-        .flat_map(|(position, a)| names[position + 1..].iter().map(|b| [*a, *b]))
-        .collect();
+    let pairs = pairs_of(names);
     let known = |metric: &&Metric| metric.is_of(runs.iter().map(|run| &run.document));
     let metrics: Vec<&Metric> = METRICS.iter().filter(compared).filter(known).collect();
     let others = metrics.iter().filter(|metric| metric.name != primary).count();

@@ -94,11 +94,15 @@ pub(super) fn tables(text: &mut String, swept: Option<(&str, &str)>, document: &
         table::voided(&document.runs, &|name| label(&document.compare, name))
             .lines()
             .for_each(&mut say);
+        let voided = other("voided_runs").and_then(Value::as_u64).unwrap_or_default();
+        let rounds = match environment.voided_rounds {
+            0 => String::new(),
+            1 => String::from(", in 1 round"),
+            rounds => format!(", in {rounds} rounds"),
+        };
         say(&format!(
-            "{} of {} runs voided, in {} rounds; the host kept {:.1} % of the CPUs for others",
-            other("voided_runs").and_then(Value::as_u64).unwrap_or_default(),
+            "{voided} of {} runs voided{rounds}; the host kept {:.1} % of the CPUs for others",
             document.runs.len(),
-            environment.voided_rounds,
             environment.steal_pct
         ));
     }
@@ -106,7 +110,8 @@ pub(super) fn tables(text: &mut String, swept: Option<(&str, &str)>, document: &
         say(&format!("--randseed {seed} gives the same order and the same I/O again"));
     }
     if let Some(why) = other("failure").and_then(Value::as_str) {
-        say(&format!("partial: {why}"));
+        // What its command printed is told with the failure, at the end.
+        say(&format!("partial: {}", why.lines().next().unwrap_or_default()));
     }
     text.push_str(&terminal::legend(&document.compare, columns));
     text.push('\n');

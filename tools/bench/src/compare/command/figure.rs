@@ -108,8 +108,11 @@ impl Pattern {
             group.map(|group| group.as_str().trim().to_owned())
         };
         let text = group(&found).unwrap_or_default();
-        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-        let number = number.ok_or_else(|| {
+        let multiple =
+            THOUSANDS.iter().find_map(|(name, by)| Some((text.strip_suffix(name)?, *by)));
+        let (digits, by) = multiple.unwrap_or((&text, 1.0));
+        let number = digits.parse::<f64>().ok().map(|number| number * by);
+        let number = number.filter(|number| number.is_finite()).ok_or_else(|| {
             format!("--figure {:?} found {text:?}, which is no number", self.pattern.as_str())
         })?;
         let unit = found.name(UNIT).map_or(self.unit.as_str(), |unit| unit.as_str().trim());
@@ -205,10 +208,19 @@ mod tests {
     }
 
     #[test]
+    fn a_number_may_have_its_multiple_with_it() {
+        let fio = |output| found("IOPS=([0-9.]+k?)", "iops", output).expect("a number");
+        assert_eq!([fio("IOPS=985").0, fio("IOPS=18.5k").0], [985.0, 18_500.0]);
+        assert_eq!(found("([0-9]+M)", "", "2M").expect("a number").0, 2e6);
+    }
+
+    #[test]
     fn what_is_not_found_or_no_number_is_told_with_the_pattern() {
         let missing = found("tps = ([0-9]+)", "", "no such line").expect_err("nothing");
         assert!(missing.contains(r#"--figure "tps = ([0-9]+)" is not found"#), "{missing}");
         let word = found("tps = (.+)", "", "tps = many").expect_err("a word");
+        let unknown = found("([0-9a-z]+)", "", "18q").expect_err("no multiple");
+        assert!(unknown.contains(r#"found "18q", which is no number"#), "{unknown}");
         assert!(word.contains(r#"found "many", which is no number"#), "{word}");
         assert!(found("x(.+)", "", "xinf").is_err_and(|why| why.contains("no number")));
     }
