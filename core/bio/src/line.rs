@@ -20,16 +20,16 @@ pub struct Left {
 /// Tasks in line. One is woken for each place that becomes free; a task that finds the place taken
 /// stands where it stood.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct TaskLine {
     tasks: BTreeMap<u64, Waker>,
     next: u64,
 }
 
-impl Line {
+impl TaskLine {
     /// Without a task.
     #[must_use]
-    pub const fn new() -> Line {
-        Line { tasks: BTreeMap::new(), next: 0 }
+    pub const fn new() -> TaskLine {
+        TaskLine { tasks: BTreeMap::new(), next: 0 }
     }
 
     /// This task waits, and is woken by the waker that it brought last. Returns the one before, to

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use crate::PAGE;
-use crate::line::{Line, Waiting};
+use crate::line::{TaskLine, Waiting};
 
 /// Places of one size. The last buffer or handle of its pool frees them.
 pub(crate) struct Region {
@@ -22,7 +22,7 @@ struct Free {
     /// By number.
     places: Vec<u32>,
     /// Tasks that wait for one.
-    tasks: Line,
+    tasks: TaskLine,
 }
 
 impl Region {
@@ -35,7 +35,7 @@ impl Region {
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
         // In this order the first one is taken first.
         let places = (0..(bytes / step) as u32).rev().collect();
-        Region { start, layout, step, free: Mutex::new(Free { places, tasks: Line::new() }) }
+        Region { start, layout, step, free: Mutex::new(Free { places, tasks: TaskLine::new() }) }
     }
 
     fn free(&self) -> MutexGuard<'_, Free> {

@@ -39,14 +39,14 @@ impl Host {
     /// # Errors
     /// The system's: no thread or descriptor is left.
     pub fn new(reactors: usize) -> io::Result<Host> {
-        Host::polling(reactors, Polling::default())
+        Host::with_polling(reactors, Polling::default())
     }
 
     /// Starts `reactors` reactors, at least 1, that poll by this rule before they sleep.
     ///
     /// # Errors
     /// As [`new`](Host::new).
-    pub fn polling(reactors: usize, polling: Polling) -> io::Result<Host> {
+    pub fn with_polling(reactors: usize, polling: Polling) -> io::Result<Host> {
         let (mut remotes, mut threads) = (Vec::new(), Vec::new());
         let count = reactors.max(1);
         for index in 0..count {

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
 
-use weir_bio::line::Line;
+use weir_bio::line::TaskLine;
 use weir_bio::{Bio, GroupId, IoPrio, Nanos, Status};
 use weir_queue::{
     ClientTimes, Completion, Device, Error, HeldBack, Histogram, Kept, Refused, Tally,
@@ -102,7 +102,7 @@ struct List<A> {
     /// Refused to a reactor, and not told yet.
     refused: Vec<Job<A>>,
     /// Tasks that wait for room.
-    tasks: Line,
+    tasks: TaskLine,
     /// To be told that the disk is closed, with the I/O where that was not accepted.
     offline: Vec<(A, Option<Bio>)>,
     /// A thread is telling them.
@@ -121,7 +121,7 @@ impl<A> Default for List<A> {
             jobs: Vec::new(),
             unaccepted: 0,
             waiting: 0,
-            tasks: Line::new(),
+            tasks: TaskLine::new(),
             refused: Vec::new(),
             offline: Vec::new(),
             telling: false,

@@ -103,7 +103,7 @@ fn finish_what_is_submitted(polling: Polling) {
             Arc::new(Null::new(1 << 30).unwrap().latency_ns(30_000)),
             Arc::new(Ram::new(1 << 30).unwrap()),
         ] {
-            let host = Host::polling(2, polling).unwrap();
+            let host = Host::with_polling(2, polling).unwrap();
             let device = device("sda", mode, queues, driver);
             host.adopt(&device).unwrap();
             let readers: Vec<_> = (0..2).map(|i| Reader::install(&host, i, &device)).collect();
@@ -125,7 +125,7 @@ fn finish_what_is_submitted(polling: Polling) {
 #[test]
 fn a_reactor_that_never_sleeps_polls_each_wait_and_none_once_it_is_told_to_sleep() {
     let always = Polling { mode: PollMode::Always, share: 1 };
-    let host = Host::polling(1, always).unwrap();
+    let host = Host::with_polling(1, always).unwrap();
     let device = device("sda", QueueMode::Mq, 1, Arc::new(Null::new(1 << 30).unwrap()));
     host.adopt(&device).unwrap();
     let (handle, ended) = Reader::install(&host, 0, &device);

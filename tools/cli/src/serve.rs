@@ -389,7 +389,8 @@ impl Serve {
         if let Some(remark) = reload::polling::remark(&config.host, reactors) {
             tracing::warn!("{remark}");
         }
-        let host = Host::polling(reactors, polling).map_err(|e| format!("reactor threads: {e}"))?;
+        let host =
+            Host::with_polling(reactors, polling).map_err(|e| format!("reactor threads: {e}"))?;
         let mut disks = Vec::new();
         let cmdline = reload::cmdline(config)?;
         reload::tell_passed_over(config);
