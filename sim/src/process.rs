@@ -335,9 +335,7 @@ impl Process {
                 }
             }
             Err(Refused::Full(bio)) => self.held.push((device, bio)),
-            Err(Refused::Frozen(_) | Refused::Capped { .. }) => {
-                unreachable!("no device is frozen here, and no group capped")
-            }
+            Err(_) => unreachable!("no device is frozen here, and no group capped"),
         }
     }
 

@@ -3,7 +3,13 @@
 use weir_bio::{Bio, Data, Nanos, Op, Status};
 
 /// A bio that was not accepted, with the reason. The bio is untouched.
+///
+/// There may be more reasons one day: a `match` takes any other for one that passes, as [`Frozen`]
+/// does.
+///
+/// [`Frozen`]: Refused::Frozen
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Refused {
     /// Every slot is in use: some of this submitter's I/O must end first.
     Full(Bio),
@@ -27,6 +33,16 @@ impl Refused {
             Refused::Full(bio) | Refused::Frozen(bio) | Refused::Capped { bio, .. } => bio,
         }
     }
+
+    /// The same refusal of the bio that `change` makes of this one.
+    #[must_use]
+    pub fn map_bio(self, change: impl FnOnce(Bio) -> Bio) -> Refused {
+        match self {
+            Refused::Full(bio) => Refused::Full(change(bio)),
+            Refused::Frozen(bio) => Refused::Frozen(change(bio)),
+            Refused::Capped { bio, until } => Refused::Capped { bio: change(bio), until },
+        }
+    }
 }
 
 /// The reason of a [`Refused`], without the bio.
@@ -37,9 +53,11 @@ pub(crate) enum Why {
     Capped(Nanos),
 }
 
-/// How a bio ended.
+/// How a bio ended. Where it lay is the caller's to know, by the cookie: a request that was merged
+/// has a place of its own.
 #[derive(Debug)]
 #[must_use = "it says whether the I/O succeeded, and has its memory"]
+#[non_exhaustive]
 pub struct Completion {
     /// The bio's cookie.
     pub cookie: u64,
@@ -58,6 +76,12 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// The end of a bio that no device has had, with its memory.
+    pub fn unsent(bio: Bio, status: Status) -> Completion {
+        let Bio { cookie, op, sectors, data, .. } = bio;
+        Completion { cookie, status, op, sectors, data, wait_ns: 0, device_ns: 0 }
+    }
+
     /// The memory of an I/O that succeeded.
     ///
     /// # Errors
@@ -80,9 +104,7 @@ mod tests {
     #[test]
     fn a_completion_is_its_memory_or_the_way_it_failed() {
         for status in Status::ALL {
-            let data = Data::One(Buf::zeroed(512));
-            let (cookie, op, sectors) = (7, Op::Read, 1);
-            let ended = Completion { cookie, status, op, sectors, data, wait_ns: 0, device_ns: 0 };
+            let ended = Completion::unsent(Bio::read(0, Buf::zeroed(512)), status);
             match ended.into_result() {
                 Ok(data) => assert!(status.is_ok() && data.len() == 512),
                 Err(told) => assert!(told == status && !status.is_ok()),

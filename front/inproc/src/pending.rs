@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use weir_bio::{Bio, Data, Op, Status};
-use weir_live::{Answer, unaccepted};
+use weir_live::Answer;
 use weir_queue::Completion;
 
 use crate::error::explained;
@@ -112,28 +112,22 @@ impl Reply {
 impl Answer for Reply {
     /// Hands the completion to its waiter, with the caller's cookie; on the way the I/O had one of
     /// the intake's.
-    fn end(mut self, completion: Completion) {
-        let status = explained(completion.status, self.refusal);
-        self.tell(Completion { cookie: self.cookie, status, ..completion });
+    fn end(mut self, mut completion: Completion) {
+        completion.cookie = self.cookie;
+        completion.status = explained(completion.status, self.refusal);
+        self.tell(completion);
     }
 
     fn gone(self, bio: Bio) {
-        self.end(unaccepted(bio, Status::Offline));
+        self.end(Completion::unsent(bio, Status::Offline));
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
         let Reply { cookie, op, sectors, .. } = *self;
-        self.tell(Completion {
-            cookie,
-            status: Status::Offline,
-            op,
-            sectors,
-            data: Data::None,
-            wait_ns: 0,
-            device_ns: 0,
-        });
+        let gone = Bio::new(op, 0, sectors, Data::None).cookie(cookie);
+        self.tell(Completion::unsent(gone, Status::Offline));
     }
 }
 
@@ -158,9 +152,7 @@ mod tests {
     }
 
     fn completion(status: Status) -> Completion {
-        let (bio, data) = (Bio::flush(), Data::None);
-        let (op, sectors) = (bio.op, bio.sectors);
-        Completion { cookie: 99, status, op, sectors, data, wait_ns: 0, device_ns: 0 }
+        Completion::unsent(Bio::flush().cookie(99), status)
     }
 
     #[test]

@@ -154,11 +154,7 @@ impl<T: Turner> Session<T> {
             Err(refused) => refused,
         };
         self.cookies.take(index);
-        Err(match refused {
-            Refused::Full(bio) => Refused::Full(bio.cookie(cookie)),
-            Refused::Frozen(bio) => Refused::Frozen(bio.cookie(cookie)),
-            Refused::Capped { bio, until } => Refused::Capped { bio: bio.cookie(cookie), until },
-        })
+        Err(refused.map_bio(|bio| bio.cookie(cookie)))
     }
 
     /// Sends on what the plug holds.
@@ -240,7 +236,7 @@ impl<T: Turner> Session<T> {
         self.flush_plug();
         let until = match &refused {
             Refused::Capped { until, .. } => Some((*until).min(Clock.now() + CAPS_AGAIN_NS)),
-            Refused::Full(_) | Refused::Frozen(_) => None,
+            _ => None,
         };
         self.rest(until);
         self.look();

@@ -49,12 +49,6 @@ pub trait Answer: Send + 'static {
     }
 }
 
-/// The end of an I/O that was never accepted, with its memory.
-pub fn unaccepted(bio: Bio, status: Status) -> Completion {
-    let Bio { cookie, op, sectors, data, .. } = bio;
-    Completion { cookie, status, op, sectors, data, wait_ns: 0, device_ns: 0 }
-}
-
 /// An I/O on its way to a reactor.
 pub struct Job<A> {
     bio: Bio,
@@ -462,7 +456,8 @@ impl<A: Answer> Intake<A> {
                 Err(Refused::Capped { bio, until }) => {
                     self.held.hold(bio, waiter, until, now);
                 }
-                Err(Refused::Full(bio) | Refused::Frozen(bio)) => {
+                Err(refused) => {
+                    let bio = refused.into_bio();
                     // No cap is the reason.
                     self.held.hold(bio, Waiter { since: Nanos(u64::MAX), ..waiter }, now, now);
                     self.refused = true;
@@ -482,7 +477,7 @@ impl<A: Answer> Intake<A> {
         self.has_refused = false;
         let refused = std::mem::take(&mut self.arrivals.lock().refused);
         for Job { bio, answer, .. } in refused {
-            answer.end(unaccepted(bio, Status::Again));
+            answer.end(Completion::unsent(bio, Status::Again));
         }
     }
 
@@ -498,7 +493,7 @@ impl<A: Answer> Intake<A> {
         };
         if let Some((bio, answer)) = withdrawn {
             self.arrivals.leave(1);
-            answer.end(unaccepted(bio, Status::Again));
+            answer.end(Completion::unsent(bio, Status::Again));
             self.tell_closers();
         }
     }

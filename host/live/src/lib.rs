@@ -33,7 +33,7 @@ mod wake;
 pub use clock::Clock;
 pub use drain::{Obstacle, Unfinished};
 pub use host::Host;
-pub use intake::{Answer, Door, Entry, Job, Place, Waiting, unaccepted};
+pub use intake::{Answer, Door, Entry, Job, Place, Waiting};
 pub use limited::Limited;
 pub use own::OwnLanes;
 pub use poll::{Interest, Readiness};

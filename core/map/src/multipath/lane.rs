@@ -176,18 +176,7 @@ impl LaneQueue {
                 continue;
             }
             self.view.recalled(path, u64::from(bio.sectors) * SECTOR, now);
-            self.send_again(
-                Completion {
-                    cookie: bio.cookie,
-                    status: Status::Transport,
-                    op: bio.op,
-                    sectors: bio.sectors,
-                    data: bio.data,
-                    wait_ns: 0,
-                    device_ns: 0,
-                },
-                now,
-            );
+            self.send_again(Completion::unsent(bio, Status::Transport), now);
         }
     }
 

@@ -746,9 +746,7 @@ mod tests {
 
     /// The answer to an I/O that was handed in.
     fn answer(bio: Bio) -> Completion {
-        let Bio { cookie, op, sectors, data, .. } = bio;
-        let status = weir::Status::Ok;
-        Completion { cookie, status, op, sectors, data, wait_ns: 0, device_ns: 0 }
+        Completion::unsent(bio, weir::Status::Ok)
     }
 
     #[test]
@@ -823,9 +821,9 @@ mod tests {
         // All at once when all were filled, and that is where their time begins.
         for (at, bio) in handed_in {
             assert_eq!(at, begun);
-            let Bio { cookie, op, sectors, data, .. } = bio;
-            let (status, device_ns) = (weir::Status::Ok, 7);
-            let answer = Completion { cookie, status, op, sectors, data, wait_ns: 0, device_ns };
+            let device_ns = 7;
+            let mut answer = answer(bio);
+            answer.device_ns = device_ns;
             client.take(answer, 0, &mut tally, true, begun + device_ns);
         }
         tally.settle();
