@@ -13,6 +13,7 @@
 
 pub mod bio;
 pub mod buf;
+pub mod cmdline;
 pub mod data;
 pub mod limits;
 pub mod line;

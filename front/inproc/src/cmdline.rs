@@ -1,10 +1,10 @@
 //! The boot parameters of the documents, with the meaning they had: `elevator=`,
 //! `scsi_mod.use_blk_mq=` and `dm_mod.use_blk_mq=` (docs/behaviour/block-layer.md, section 13.4).
 //!
-//! A line is read as the kernel reads its own: words between blanks that stand in no double quotes,
-//! the last of a name counts, `-` and `_` are the same in a name, a flag without a value is set.
-//! Words behind the word `--` are for the first program and not looked at. Words of other parts of
-//! a system are passed over and told.
+//! Words are read by [`weir_bio::cmdline`]. The last of a name counts, and a flag without a value
+//! is set. Words of other parts of a system are passed over and told.
+
+use weir_bio::cmdline::{Parameter, parameters};
 
 /// A kernel command line, parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,16 +33,19 @@ impl Cmdline {
     /// The parameter, its value and what it takes.
     pub fn parse(line: &str) -> Result<Cmdline, String> {
         let mut cmdline = Cmdline { text: String::from(line.trim()), ..Cmdline::default() };
-        for word in words(line).take_while(|word| *word != "--") {
-            let (name, value) = parameter(word);
-            match name.replace('-', "_").as_str() {
-                ELEVATOR => match value.filter(|value| !value.is_empty()) {
+        for parameter in parameters(line) {
+            let Parameter { word, value, .. } = parameter;
+            if parameter.is(ELEVATOR) {
+                match value.filter(|value| !value.is_empty()) {
                     Some(value) => cmdline.elevator = Some(String::from(value)),
                     None => return Err(format!("{word:?} names no scheduler: elevator=NAME")),
-                },
-                SCSI => cmdline.scsi_mod_use_blk_mq = Some(flag(SCSI, value)?),
-                DM => cmdline.dm_mod_use_blk_mq = Some(flag(DM, value)?),
-                _ => cmdline.others.push(String::from(word)),
+                }
+            } else if parameter.is(SCSI) {
+                cmdline.scsi_mod_use_blk_mq = Some(flag(SCSI, value)?);
+            } else if parameter.is(DM) {
+                cmdline.dm_mod_use_blk_mq = Some(flag(DM, value)?);
+            } else {
+                cmdline.others.push(String::from(word));
             }
         }
         Ok(cmdline)
@@ -59,29 +62,6 @@ impl Cmdline {
         self.text = format!("{}{apart}{}", self.text, later.text);
         self
     }
-}
-
-/// The words of a line; a blank in double quotes belongs to its word.
-fn words(line: &str) -> impl Iterator<Item = &str> {
-    let mut quoted = false;
-    let apart = line.split(move |c: char| {
-        quoted ^= c == '"';
-        c.is_whitespace() && !quoted
-    });
-    apart.filter(|word| !word.is_empty())
-}
-
-/// Name and value of a word, without the quotes around the value or around the whole word.
-fn parameter(word: &str) -> (&str, Option<&str>) {
-    let inner = word.strip_prefix('"');
-    let bare = inner.unwrap_or(word);
-    let Some((name, value)) = bare.split_once('=') else {
-        let closed = inner.and_then(|inner| inner.strip_suffix('"'));
-        return (closed.unwrap_or(bare), None);
-    };
-    let opened = value.strip_prefix('"');
-    let quoted = opened.or(inner.map(|_| value));
-    (name, Some(quoted.map_or(value, |value| value.strip_suffix('"').unwrap_or(value))))
 }
 
 /// A flag of a module; without a value it is set.

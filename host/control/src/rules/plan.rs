@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use weir_bio::cmdline;
+
 use super::parse::{Op, Rule, Term};
 use super::substitution::{Found, substitution};
 use super::{RuleError, Rules, Warning, glob};
@@ -424,25 +426,10 @@ fn trimmed<'a>(pattern: &str, text: &'a str) -> &'a str {
     }
 }
 
-/// The value of a parameter of a kernel's command line: the last of that name, `-` and `_` being
-/// the same in names, and `1` of a flag. Words end at blanks that stand in no double quotes; those
-/// behind `--` are for the first program.
+/// The value of a parameter of a kernel's command line: the last of that name, and `1` of a flag.
 fn boot_parameter(line: &str, name: &str) -> Option<String> {
-    let plain = |name: &str| name.replace('-', "_");
-    let mut quoted = false;
-    let apart = line.split(|c: char| {
-        quoted ^= c == '"';
-        c.is_whitespace() && !quoted
-    });
-    let words = apart.filter(|word| !word.is_empty()).take_while(|word| *word != "--");
-    let parameters = words.map(|word| {
-        let bare = word.replace('"', "");
-        match bare.split_once('=') {
-            Some((name, value)) => (plain(name), String::from(value)),
-            None => (plain(&bare), String::from("1")),
-        }
-    });
-    parameters.filter(|(known, _)| *known == plain(name)).last().map(|(_, value)| value)
+    let last = cmdline::parameters(line).filter(|parameter| parameter.is(name)).last();
+    last.map(|parameter| String::from(parameter.value.unwrap_or("1")))
 }
 
 /// CONST: facts of the machine, in udev's words.
