@@ -725,3 +725,82 @@ fn a_ring_that_fails_for_good_loses_no_request_that_threads_have() {
     assert!(matches!(queue, RingQueue::Ended(_)));
     assert_eq!((ended, queue.in_flight()), (vec![(tag, Status::Ok)], 0));
 }
+
+/// Whether the next reap answers a request whose calls the thread itself has made.
+fn is_made(rig: &mut Rig) -> bool {
+    rig.queue().wake_at() == Some(Nanos(0))
+}
+
+#[test]
+fn what_is_alone_and_durable_is_made_by_the_thread_that_may_block_and_nothing_else_is() {
+    let Some(queue) = flushing(4) else { return };
+    if queue.rung.is_none() {
+        return leave_out("a ring that can be waited in");
+    }
+    let mut rig = Rig::new(Box::new(queue), 4);
+    let beside = an_event();
+    let mut waiter = rig.queue().waiter(beside.as_fd()).expect("a way to wait");
+    let byte = std::cell::Cell::new(0);
+    let write = || {
+        byte.set(byte.get() + 1);
+        Bio::write(0, Buf::filled(4096, |bytes| bytes.fill(byte.get())))
+    };
+    let durable = || write().with(weir_bio::Flags::FUA);
+    let flush = || Bio::new(weir_bio::Op::Flush, 0, 0, Data::None);
+    let mut ioprio = durable();
+    ioprio.ioprio = weir_bio::IoPrio::new(weir_bio::Class::BestEffort, 3);
+    for (may, bios, made) in [
+        (false, vec![durable()], false),
+        (true, vec![durable()], true),
+        (true, vec![flush()], true),
+        (true, vec![write()], false),
+        (true, vec![ioprio], false),
+        (true, vec![Bio::read(0, Buf::zeroed(4096))], false),
+        (true, vec![flush(), flush()], false),
+        (true, vec![durable(), flush()], false),
+        (false, vec![flush()], false),
+    ] {
+        let what = format!("{may} {bios:?}");
+        let count = bios.len();
+        waiter.may_block(may);
+        assert!(rig.submit(bios, NOW).is_none(), "{what}");
+        assert_eq!((is_made(&mut rig), rig.queue().in_flight()), (made, count), "{what}");
+        let mut ended = if made { rig.reap(NOW) } else { Vec::new() };
+        wait_until(|| {
+            ended.extend(rig.reap(NOW));
+            ended.len() == count
+        });
+        assert!(ended.iter().all(|answered| answered.status.is_ok()), "{what}: {ended:?}");
+        assert_eq!((is_made(&mut rig), rig.queue().in_flight()), (false, 0), "{what}");
+    }
+    assert!(rig.submit(vec![Bio::read(0, Buf::zeroed(4096))], NOW).is_none());
+    let mut read = Vec::new();
+    wait_until(|| {
+        read.extend(rig.reap(NOW));
+        !read.is_empty()
+    });
+    let bytes = read[0].data.to_vec();
+    assert!(bytes.iter().all(|read| *read == byte.get()), "not the last write: {}", bytes[0]);
+}
+
+#[test]
+fn a_request_that_comes_while_another_is_in_flight_is_not_alone() {
+    let Some((mut queue, _pipe)) = queue(2) else { return };
+    queue.alone.may_block.store(true, Ordering::Relaxed);
+    take(&mut queue, Tag::first(0), 1);
+    queue.slots[1].job = Some(Job::of(Call::Flush, Vec::new()));
+    queue.in_flight += 1;
+    assert!(!queue.keeps(Tag::first(1)), "the read may be what its thread waits for");
+}
+
+#[test]
+fn a_queue_dropped_before_it_has_answered_what_was_made_lets_go_of_its_file() {
+    let Some(mut queue) = flushing(2) else { return };
+    queue.alone.may_block.store(true, Ordering::Relaxed);
+    let (tag, target) = (Tag::first(0), Arc::downgrade(&queue.target));
+    queue.slots[0].job = Some(Job::of(Call::Flush, Vec::new()));
+    queue.in_flight = 1;
+    assert!(queue.keeps(tag) && queue.carry_out_kept() && queue.alone.has_ended());
+    drop(queue);
+    assert!(target.upgrade().is_none(), "it is kept for the kernel");
+}
