@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use weir_bio::SECTOR;
@@ -187,7 +188,10 @@ fn start(device: &Device, shared: &Arc<Shared>) -> bool {
     let (device, shared) = (device.clone(), Arc::clone(shared));
     let work = move || {
         while let Some((number, mut survey)) = shared.next() {
-            match survey.step(&device) {
+            // A driver that panics leaves its own state as it left it, and its caller with an
+            // error: nothing else would ever answer.
+            let step = catch_unwind(AssertUnwindSafe(|| survey.step(&device)));
+            match step.unwrap_or_else(|_| Err(String::from("the driver panicked"))) {
                 Ok(false) => shared.go_on_later(number, survey),
                 Ok(true) => (survey.answer)(Ok(survey.extents)),
                 Err(why) => (survey.answer)(Err(why)),
@@ -235,5 +239,52 @@ fn join(extents: &mut Vec<Extent>, found: weir_queue::Extent) {
     match extents.last_mut() {
         Some(last) if last.flags == flags => last.length += length,
         _ => extents.push(Extent { length, flags }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use weir_bio::Limits;
+    use weir_queue::{Config, Driver, DriverError, DriverQueue, Queues};
+
+    use super::*;
+
+    /// A disk in memory whose allocation is beyond its driver.
+    struct Panics(weir_local::Ram);
+
+    impl Driver for Panics {
+        fn limits(&self) -> Limits {
+            self.0.limits()
+        }
+
+        fn queues(&self) -> Queues {
+            self.0.queues()
+        }
+
+        fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+            self.0.open(index, depth)
+        }
+
+        fn allocation(&self, _: u64, _: u64) -> Result<Vec<weir_queue::Extent>, DriverError> {
+            panic!("no idea")
+        }
+    }
+
+    #[test]
+    fn a_driver_that_panics_over_a_question_leaves_none_without_an_answer() {
+        let driver = Panics(weir_local::Ram::new(1 << 20).unwrap());
+        let device = Device::new(Config::default(), Arc::new(driver)).unwrap();
+        let surveyor = Surveyor::new(device);
+        let asker = surveyor.asker();
+        for _ in 0..2 {
+            let (sender, answers) = channel();
+            let range = Range { offset: 0, length: 4096 };
+            surveyor.ask(&asker, range, false, move |found| sender.send(found).unwrap());
+            let found = answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
+            assert_eq!(found.unwrap_err(), "the driver panicked");
+        }
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -258,7 +259,9 @@ impl Shared {
             };
             work.under_way[worker] = Some(UnderWay { tag, given_up: false });
             drop(work);
-            let status = self.carry_out(worker, &mut job, target);
+            // A panic here is a fault of this crate; its caller would wait for the answer for ever.
+            let calls = AssertUnwindSafe(|| self.carry_out(worker, &mut job, target));
+            let status = catch_unwind(calls).unwrap_or(Status::IoErr);
             work = self.work();
             work.under_way[worker] = None;
             self.end(work, tag, status, job);
