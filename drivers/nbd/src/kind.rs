@@ -97,6 +97,10 @@ fn one_name(host: &str) -> String {
 fn parse(written: &Written<'_>) -> Result<Box<dyn Backing>, String> {
     let Written { name, rest, text } = *written;
     let mut tls = name.starts_with("nbds").then(Tls::default);
+    if tls.is_some() && !weir_tls::IS_BUILT_IN {
+        // Nothing else that may be wrong with it counts.
+        return Err(format!("target {text:?}: {name}: takes the feature `tls` of weir-block"));
+    }
     let uri = rest.strip_prefix("//");
     let (server, export) = if name.ends_with("+unix") {
         let (path, export) = match uri {

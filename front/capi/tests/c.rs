@@ -68,8 +68,8 @@ fn the_header_and_the_library_agree() {
     assert!(header.contains("#define WEIR_ABI 0\n"));
 }
 
-#[test]
-fn every_function_of_the_library_is_in_the_header_and_none_else() {
+/// The names of the functions that the header declares, in order.
+fn declared() -> Vec<String> {
     let header = std::fs::read_to_string(in_room("include/weir.h")).expect("the header");
     let code: String = header
         .split("/*")
@@ -78,9 +78,15 @@ fn every_function_of_the_library_is_in_the_header_and_none_else() {
         .collect();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let calls = code.split('(').filter_map(|before| before.rsplit(|c| !is_name(c)).next());
-    let mut declared: Vec<&str> =
-        calls.filter(|name| name.starts_with("weir_") || name.starts_with("weirq_")).collect();
+    let names = calls.filter(|name| name.starts_with("weir_") || name.starts_with("weirq_"));
+    let mut declared: Vec<String> = names.map(str::to_owned).collect();
     declared.sort_unstable();
+    assert!(declared.len() > 20, "{declared:?}");
+    declared
+}
+
+#[test]
+fn every_function_of_the_library_is_in_the_header_and_none_else() {
     let mut defined = Vec::new();
     for file in ["src/disk_calls.rs", "src/queue_calls.rs"] {
         let text = std::fs::read_to_string(in_room(file)).expect("a source");
@@ -90,6 +96,21 @@ fn every_function_of_the_library_is_in_the_header_and_none_else() {
         }
     }
     defined.sort_unstable();
-    assert_eq!(declared, defined);
-    assert!(declared.len() > 20, "{declared:?}");
+    assert_eq!(declared(), defined);
+}
+
+/// That of the tests, or the one that the environment names: `cargo xtask ci long` has the one that
+/// is installed built before, whose symbols the linker has been over as a whole.
+#[test]
+fn the_shared_library_exports_what_the_header_declares_and_nothing_else() {
+    let built = Built::new("exports");
+    let library = std::env::var_os("WEIR_LIBRARY").map(|library| in_room("../..").join(library));
+    let library = library.unwrap_or_else(|| built.path("libweir.so"));
+    // It comes with the linker.
+    let mut nm = Command::new("nm");
+    let said = succeed(nm.args(["-D", "--defined-only", "-f", "posix"]).arg(library));
+    let mut exported: Vec<&str> =
+        said.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    exported.sort_unstable();
+    assert_eq!(exported, declared());
 }

@@ -48,6 +48,9 @@ use std::fmt;
 #[cfg(feature = "rustls")]
 use rustls::{CertificateError, Error};
 
+/// Whether credentials can be read: the feature `rustls` is there.
+pub const IS_BUILT_IN: bool = cfg!(feature = "rustls");
+
 /// Why TLS cannot be spoken, or no longer: a sentence without a key in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError(String);

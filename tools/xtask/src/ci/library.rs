@@ -10,6 +10,10 @@ use crate::workspace::{Workspace, cargo};
 /// The package of the library.
 const LIBRARY: &str = "weir-block";
 
+/// The package of its tests without features: no part of the workspace, in which the library has
+/// all of them.
+const BARE: &str = "tests/bare/Cargo.toml";
+
 /// The commit whose interface the library keeps: that of the last release, or the last one that
 /// broke it on purpose. It is moved by the commit that breaks it, with a line in CHANGELOG.md.
 const BASELINE: &str = "5b2f6bb9";
@@ -25,7 +29,16 @@ pub(super) fn features(workspace: &Workspace) -> Vec<Step> {
     let each = library.features.iter().filter(|feature| *feature != "default").map(|feature| {
         step(&format!("library with feature {feature}"), &format!(" --features {feature}"))
     });
-    std::iter::once(step("library without features", "")).chain(each).collect()
+    std::iter::once(step("library without features", "")).chain(each).chain(bare()).collect()
+}
+
+/// The tests of the library without features, and with the one whose targets may lack another.
+fn bare() -> [Step; 2] {
+    let line = format!("test --manifest-path {BARE} --target-dir target/bare");
+    [
+        Step::tests("tests of the library without features", &line),
+        Step::tests("tests of the library with feature nbd", &format!("{line} --features nbd")),
+    ]
 }
 
 /// A build of everything with the oldest Rust that the library promises to be built with.
@@ -63,6 +76,18 @@ pub(super) fn compatibility(root: &Path) -> Step {
     Step::cargo(name, &line)
 }
 
+/// The shared library as it is installed, and its symbols: two steps, as its tests are built
+/// otherwise.
+pub(super) fn shared() -> [Step; 2] {
+    let build = "rustc --release --package weir-capi --lib --crate-type cdylib";
+    let test = "test --package weir-capi --test c -- exports";
+    [
+        Step::cargo("shared library", build),
+        Step::tests("symbols of the shared library", test)
+            .with("WEIR_LIBRARY", "target/release/libweir_capi.so".to_owned()),
+    ]
+}
+
 fn works(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())
@@ -91,16 +116,16 @@ mod tests {
         let lines: Vec<String> = steps
             .iter()
             .map(|step| match &step.work {
-                Work::Cargo(line, _) => line.join(" "),
+                Work::Cargo(line, _) | Work::Tests(line, _) => line.join(" "),
                 _ => panic!("{} is not cargo", step.name),
             })
             .collect();
         let check = "clippy --package weir-block --lib --no-default-features";
-        assert_eq!(
-            lines,
-            ["", " --features nbd", " --features tls"]
-                .map(|more| format!("{check}{more} -- -D warnings"))
-        );
+        let checks = ["", " --features nbd", " --features tls"]
+            .map(|more| format!("{check}{more} -- -D warnings"));
+        let tests = ["", " --features nbd"]
+            .map(|more| format!("test --manifest-path {BARE} --target-dir target/bare{more}"));
+        assert_eq!(lines, [&checks[..], &tests].concat());
     }
 
     #[test]

@@ -150,6 +150,7 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     steps.push(Step::cargo("packages", PACKAGES));
     steps.push(library::oldest_rust(workspace));
     steps.push(library::compatibility(&workspace.root));
+    steps.extend(library::shared());
     steps.push(lives_step());
     steps.push(same_step());
     steps.push(Step::cargo("planted bugs", "run --package weir-xtask -- planted"));

@@ -1,0 +1,3 @@
+//! Nothing: the tests beside it are all there is.
+
+#![forbid(unsafe_code)]
