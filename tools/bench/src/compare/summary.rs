@@ -381,7 +381,8 @@ fn compare(
         (None, _) => {
             let made = runs.iter().map(|run| run.round).max().unwrap_or_default();
             let count = pairs.differences.len();
-            let percent = percent(terms.level);
+            // Of three metrics together a third of a hundredth has no end.
+            let percent = percent((terms.level * 1e4).round() / 1e4);
             match fit {
                 // They count, and at this level so few have no interval.
                 Some(_) => format!("{NOT_COMPARED}: {TOO_FEW} for {percent} % ({count})"),

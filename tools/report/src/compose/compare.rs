@@ -37,7 +37,9 @@ pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
     }
     page.sections.push(variants::section(document, &labels).folded());
     page.sections.push(results(document, &labels).folded());
-    page.sections.push(details(document, &labels).folded());
+    // A command has no latencies of its own.
+    let details = details(document, &labels).folded();
+    page.sections.extend(Some(details).filter(|section| !section.blocks.is_empty()));
     page.sections.extend(published(document, &labels).map(Section::folded));
     page.sections.push(rounds(document, &labels).folded());
     page.sections.push(repeat(&document.command, &facts(document, &labels)));
@@ -334,6 +336,8 @@ fn rounds(document: &CompareDocument, labels: &[String]) -> Section {
     section.charts([order(&chart, &count), control(document)]);
     let head = ["run", "variant", "round", "counts", "IOPS", "rate", "mean", "p99", "CPU per I/O"];
     let mut table = Table::new("", head);
+    // The counters of a kernel's disk have no percentiles.
+    let of_all = |ns: f64| Some(ns).filter(|ns| *ns > 0.0);
     for (index, run) in document.runs.iter().take(RUNS_MOST).enumerate() {
         let figures = &run.document.bench.figures;
         let voided = run.voided.as_ref().map(|why| format!("no: {why}"));
@@ -349,7 +353,7 @@ fn rounds(document: &CompareDocument, labels: &[String]) -> Section {
             count(figures.iops),
             byte_rate(figures.bytes_per_s),
             time(figures.latency_ns.mean),
-            time(figures.latency_ns.p99 as f64),
+            of_all(figures.latency_ns.p99 as f64).map_or(NONE.into(), time),
             run.document.bench.cpu.ns_per_io.map_or(NONE.into(), time),
         ]);
     }
