@@ -6,11 +6,13 @@
 mod daemon;
 
 use std::fs;
+use std::io::IoSliceMut;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use daemon::Folder;
 use daemon::words::{attempt, expect_refused, told};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -137,6 +139,41 @@ fn a_comparison_prepares_before_its_first_round_and_every_run_knows() {
     let between = &saved["compare"]["environment"]["between_runs"];
     assert!(between[0].as_str().is_some_and(|text| text.contains("is dropped")), "{between}");
     assert!(ended.stdout.contains("note: a, b: "), "{}", ended.stdout);
+}
+
+/// Whether the page cache has a block of a file; `None` where the file system does not tell.
+fn is_cached(path: &Path, offset: u64) -> Option<bool> {
+    let file = fs::File::open(path).expect("the file");
+    let mut bytes = [0; 4096];
+    let mut one = [IoSliceMut::new(&mut bytes)];
+    match preadv2(&file, &mut one, offset, ReadWriteFlags::NOWAIT) {
+        Ok(read) => Some(read > 0),
+        Err(Errno::AGAIN) => Some(false),
+        Err(_) => None,
+    }
+}
+
+#[test]
+fn the_page_cache_forgets_a_file_before_each_run_unless_it_is_to_stay_as_it_is() {
+    let folder = Folder::new();
+    let (path, target) = sparse(&folder, "disk", b"", 8 * MIB);
+    fs::write(&path, vec![0; 8 << 20]).expect("a file");
+    fs::File::open(&path).expect("the file").sync_all().expect("it is written out");
+    let after = |prepare: &str| {
+        fs::read(&path).expect("the file");
+        let before = is_cached(&path, 4 * MIB);
+        let words = ["compare", "--target", &target, "--rw", "randread", "--a", "nomerges=0"];
+        let short = ["--b", "nomerges=2", "--rounds", "3", "--runtime", "30ms", "--ramp-time", "0"];
+        attempt(&folder, &[&words[..], &short, &["--prepare", prepare]].concat());
+        (before, is_cached(&path, 4 * MIB))
+    };
+    let (before, then) = after("auto");
+    if before == Some(true) {
+        assert_eq!(then, Some(false), "runs read past it, and none has filled it again");
+    }
+    // Short of memory the kernel drops pages by itself: then a second look tells.
+    let stays = (0..3).map(|_| after("no")).any(|(before, then)| before == then);
+    assert!(stays, "--prepare no");
 }
 
 #[test]

@@ -403,6 +403,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn runs_of_a_round_have_one_seed_but_where_a_server_keeps_what_they_read() {
+        let seeds = |target: &str, of_round: u64| {
+            let of = |name| Variant::new(name, &[String::from(target)], "").expect("a variant");
+            let variants = ["a", "b"].map(of);
+            [0, 1].map(|variant| own_seed(&variants, variant, of_round))
+        };
+        for local in ["ram:1MiB", "file:missing,size=1MiB"] {
+            assert_eq!(seeds(local, 7), [7, 7], "{local}");
+        }
+        let [first, second] = seeds("nbd+unix:/x?sda", 7);
+        assert_ne!(first, second, "the second would find the blocks of the first");
+        assert_eq!(seeds("nbd+unix:/x?sda", 7), [first, second], "they are repeated");
+        assert!(!seeds("nbd+unix:/x?sda", 1 << 40).contains(&first), "another round has others");
+    }
+
+    #[test]
     fn a_round_is_begun_that_ends_in_time() {
         let s = Duration::from_secs;
         for (time, elapsed, rounds, ends) in [

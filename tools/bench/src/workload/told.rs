@@ -172,3 +172,24 @@ fn tell_pace(job: &Job, told: &mut Value) {
         told["zones"] = json!({ "zonesize": bytes, "zonerange": range, "zoneskip": skip });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_says_whether_its_ios_wait_for_others() {
+        let target = weir::Target::parse("null:1MiB").expect("a target");
+        let device = weir::open("bench", &target, 1).expect("it opens").device;
+        let told = |job: &Job| job_json(job, &device)["collect"].clone();
+        let deep = Job { depth: 32, ..Job::default() };
+        assert_eq!(told(&deep), Value::Bool(true));
+        assert_eq!(told(&Job::default()), Value::Null, "there are no others");
+        let at_once = Batching { at_once: true, ..deep.batching };
+        let submit = Batching { submit: 4, ..deep.batching };
+        for batching in [at_once, submit] {
+            assert_eq!(told(&Job { batching, ..deep.clone() }), Value::Bool(false));
+        }
+        assert_eq!(told(&Job { rate: [100; 3], ..deep }), Value::Bool(false), "they are due");
+    }
+}
