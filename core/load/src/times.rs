@@ -1,35 +1,33 @@
 //! How long I/Os took, and how many there were: what a live run and a simulated one count alike.
 //!
-//! Times are counted in buckets of 1 ns up to 2048 ns, and of a 1024th of a power of two above. The
-//! buckets of a power of two are there once a time has fallen into one: a thread's times lie in a
-//! few of them, and there may be thousands of threads.
+//! Times are counted in buckets of 1 ns up to 2048 ns, and of a 1024th of a power of two above.
+//! There are as many as the longest time needs: there may be thousands of threads.
 
-/// Buckets of a page: those of one power of two. The first has all times below 1024 ns.
-const PAGE: usize = 1 << PAGE_LOG2;
-const PAGE_LOG2: u32 = 10;
-/// Pages up to that of [`MOST_NS`].
-const PAGES: usize = (MOST_NS.ilog2() - PAGE_LOG2) as usize + 2;
+use hdrhistogram::Histogram;
+
+/// Three digits: 1024 buckets or more for each power of two.
+const DIGITS: u8 = 3;
 /// One hour; longer ones are counted as that.
 const MOST_NS: u64 = 3_600_000_000_000;
 /// The buckets that documents have: 128 for each power of two, of 1 ns below 256 ns.
 const TOLD_LOG2: u32 = 7;
 
 /// The most that a quantile may be off by, as a part of it.
-pub const QUANTILE_ERROR: f64 = 1.0 / PAGE as f64;
+pub const QUANTILE_ERROR: f64 = 1.0 / 1024.0;
 
 /// Times, ns: how often each was seen, to within [`QUANTILE_ERROR`]; their mean and the largest
 /// exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Times {
-    pages: [Option<Box<[u64; PAGE]>>; PAGES],
-    count: u64,
+    histogram: Histogram<u64>,
     sum_ns: u128,
     max_ns: u64,
 }
 
 impl Default for Times {
     fn default() -> Times {
-        Times { pages: [const { None }; PAGES], count: 0, sum_ns: 0, max_ns: 0 }
+        let histogram = Histogram::new(DIGITS).expect("a number of digits that there may be");
+        Times { histogram, sum_ns: 0, max_ns: 0 }
     }
 }
 
@@ -51,27 +49,15 @@ impl Times {
         if times == 0 {
             return;
         }
-        let least = ns.min(MOST_NS);
-        let page = ((least | (PAGE as u64 - 1)).ilog2() + 1 - PAGE_LOG2) as usize;
-        let place = (least >> page.saturating_sub(1)) as usize % PAGE;
-        self.pages[page].get_or_insert_with(empty_page)[place] += times;
-        self.count += times;
+        let recorded = self.histogram.record_n(ns.min(MOST_NS), times);
+        recorded.expect("it grows as far as an hour");
         self.sum_ns += u128::from(ns) * u128::from(times);
         self.max_ns = self.max_ns.max(ns);
     }
 
     /// Adds those of another.
     pub fn add(&mut self, other: &Times) {
-        for (mine, theirs) in self.pages.iter_mut().zip(&other.pages) {
-            match (mine, theirs) {
-                (_, None) => {}
-                (mine @ None, theirs) => mine.clone_from(theirs),
-                (Some(mine), Some(theirs)) => {
-                    mine.iter_mut().zip(theirs.iter()).for_each(|(mine, theirs)| *mine += theirs);
-                }
-            }
-        }
-        self.count += other.count;
+        self.histogram.add(&other.histogram).expect("it grows as far as the other");
         self.sum_ns += other.sum_ns;
         self.max_ns = self.max_ns.max(other.max_ns);
     }
@@ -79,7 +65,7 @@ impl Times {
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.count
+        self.histogram.len()
     }
 
     /// Their mean, exact; 0 when there is none.
@@ -125,15 +111,9 @@ impl Times {
 
     /// All buckets that hold something, from the least times on.
     pub fn fine_buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
-        let pages = self.pages.iter().enumerate();
-        let pages = pages.filter_map(|(page, counts)| Some((page, counts.as_deref()?)));
-        pages.flat_map(|(page, counts)| {
-            let (first, scale) = if page == 0 { (0, 0) } else { (PAGE as u64, page - 1) };
-            let seen = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-            seen.map(move |(place, count)| {
-                let from_ns = (first + place as u64) << scale;
-                Bucket { from_ns, top_ns: from_ns + ((1 << scale) - 1), count: *count }
-            })
+        self.histogram.iter_recorded().map(|bucket| {
+            let (top_ns, count) = (bucket.value_iterated_to(), bucket.count_since_last_iteration());
+            Bucket { from_ns: self.histogram.lowest_equivalent(top_ns), top_ns, count }
         })
     }
 
@@ -151,13 +131,6 @@ impl Times {
             Some((end, count))
         })
     }
-}
-
-/// A page of a power of two that no time was in before.
-#[cold]
-#[inline(never)]
-fn empty_page() -> Box<[u64; PAGE]> {
-    Box::new([0; PAGE])
 }
 
 /// I/Os of one kind.
