@@ -391,11 +391,6 @@ impl Stage for Machine<'_> {
         self.known = table::so_far(&compare, &|name| self.plan.label(name));
         summary::unsettled(&compare).is_some() && self.has_time(runs)
     }
-
-    fn ratios(&self, runs: &[Run]) -> Vec<Vec<f64>> {
-        let names: Vec<&str> = self.plan.variants.iter().map(|v| v.name.as_str()).collect();
-        summary::ratios(&names, runs, self.plan.judging)
-    }
 }
 
 #[cfg(test)]

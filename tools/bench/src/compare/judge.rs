@@ -1,10 +1,7 @@
 //! Which runs count: the rules, as functions of what was measured around and within them.
 //!
-//! No rule looks at which variant a run was of, or at what the variants of its round came to. So
-//! where the variants do not differ, what is left of a block is as likely to favour one as the
-//! other. How large a difference earlier rounds show may say how small a disturbance is let pass:
-//! by then nothing is known of the round that is judged, and a large difference with either sign
-//! says the same.
+//! No rule looks at which variant a run was of, or compares variants with each other. So where the
+//! variants do not differ, what is left of a block is as likely to favour one as the other.
 
 use weir_trace::document::Sample;
 use weir_trace::window::tolerance_s;
@@ -30,13 +27,6 @@ const COLD: f64 = 0.05;
 const SPREADS: f64 = 4.0;
 /// At most so many first rounds are left out.
 pub(super) const COLD_MOST: usize = 2;
-
-/// A disturbance that changes a run by less than this part of the difference cannot hide it.
-const SMALL: f64 = 1.0 / 3.0;
-/// Fewer rounds show no difference.
-const SHOWN_BY: usize = 2;
-/// The start of a run, which [`moving`] looks at, is one of so many parts of it.
-const START: usize = 5;
 
 /// The readings around one run.
 #[derive(Clone, Copy, Debug)]
@@ -69,68 +59,51 @@ pub fn usual(readings: &[f64]) -> Usual {
     Usual { ns, most_ns: ns + (DISTURBED * ns).max(BEYOND * spread) }
 }
 
-/// By what part a disturbance may change a run that counts all the same, where rounds showed these
-/// differences: the logarithms of the ratio of each two variants, round by round. None where some
-/// two are not told apart by the sign of every round.
+/// Why a run that was to be measured for `window_s` does not count.
 #[must_use]
-pub fn slack(ratios: &[Vec<f64>]) -> f64 {
-    let least = |rounds: &Vec<f64>| {
-        let one_way = rounds.iter().all(|log| *log > 0.0) || rounds.iter().all(|log| *log < 0.0);
-        let smallest = rounds.iter().map(|log| log.abs()).fold(f64::INFINITY, f64::min);
-        if one_way && rounds.len() >= SHOWN_BY { smallest } else { 0.0 }
-    };
-    let least = ratios.iter().map(least).fold(f64::INFINITY, f64::min);
-    if least.is_finite() { SMALL * least } else { 0.0 }
-}
-
-/// Why a run that was to be measured for `window_s` does not count; what changes it by less than
-/// `slack` may be.
-#[must_use]
-pub fn disturbed(around: &Around, usual: &Usual, window_s: f64, slack: f64) -> Option<String> {
+pub fn disturbed(around: &Around, usual: &Usual, window_s: f64) -> Option<String> {
     let Around { control_ns, steal_pct, window_s: measured_s } = *around;
     let longer = control_ns / usual.ns - 1.0;
-    if control_ns > usual.most_ns && longer > slack {
+    if control_ns > usual.most_ns {
         return Some(format!(
             "disturbed: the control took {:.0} % longer beside it than usual",
             longer * 100.0
         ));
     }
-    if steal_pct > DISTURBED.max(slack) * 100.0 {
+    if steal_pct > DISTURBED * 100.0 {
         return Some(format!("disturbed: the host kept {steal_pct:.0} % of the CPUs for others"));
     }
     let measured_s = measured_s.filter(|s| (s - window_s).abs() > tolerance_s(window_s))?;
     Some(format!("measured for {measured_s:.3} s instead of {window_s:.3} s"))
 }
 
-/// Why the ramp of a run was too short, from what it did in each interval; what changes the whole
-/// run by less than `slack` may be.
+/// Why the ramp of a run was too short, from what it did in each interval.
 #[must_use]
-pub fn moving(series: &[Sample], slack: f64) -> Option<String> {
+pub fn moving(series: &[Sample]) -> Option<String> {
     // The last interval may be shorter than the others.
     let whole = &series[..series.len().saturating_sub(1)];
     if whole.len() < MOVING_LEAST {
         return None;
     }
     let ios: Vec<f64> = whole.iter().map(|sample| sample.ios as f64).collect();
-    let (start, rest) = ios.split_at(ios.len() / START);
+    let (start, rest) = ios.split_at(ios.len() / 5);
     let (level, spread) = middle(rest);
     let off = start.iter().sum::<f64>() / start.len() as f64 - level;
-    let most = (MOVING.max(slack * START as f64) * level)
-        .max(SPREADS * spread / (start.len() as f64).sqrt());
+    let most = (MOVING * level).max(SPREADS * spread / (start.len() as f64).sqrt());
     (off.abs() > most && level > 0.0)
         .then(|| format!("still moving after the ramp: it began {:+.0} % off", off / level * 100.0))
 }
 
 /// How many of the first rounds were cold, from the level of each: the mean over all variants of
-/// the logarithm of its throughput. Those that are off by less than `slack` are not.
+/// the logarithm of its throughput.
 #[must_use]
-pub fn cold(levels: &[f64], slack: f64) -> usize {
+pub fn cold(levels: &[f64]) -> usize {
     if levels.len() < 2 * COLD_MOST + 1 {
         return 0;
     }
     let (first, rest) = levels.split_at(COLD_MOST);
     let (level, spread) = middle(rest);
-    let most = COLD.max(SPREADS * spread).max(slack);
+    let most = COLD.max(SPREADS * spread);
     first.iter().take_while(|first| (**first - level).abs() > most).count()
 }
 
@@ -154,7 +127,7 @@ mod tests {
     const QUIET: Around = Around { control_ns: 1000.0, steal_pct: 0.0, window_s: Some(2.0) };
 
     fn why(around: Around) -> Option<String> {
-        disturbed(&around, &Usual { ns: 1000.0, most_ns: 1100.0 }, 2.0, 0.0)
+        disturbed(&around, &Usual { ns: 1000.0, most_ns: 1100.0 }, 2.0)
     }
 
     #[test]
@@ -198,52 +171,24 @@ mod tests {
     #[test]
     fn a_run_that_begins_far_from_where_it_goes_on_is_still_moving() {
         let level = [100, 101, 99, 100, 102, 98, 100, 101, 100, 99, 100, 7];
-        assert_eq!(moving(&series(&level), 0.0), None);
+        assert_eq!(moving(&series(&level)), None);
         let mut ramp = level;
         (ramp[0], ramp[1]) = (60, 80);
-        let why = moving(&series(&ramp), 0.0).expect("it moves");
+        let why = moving(&series(&ramp)).expect("it moves");
         assert!(why.contains("-30 %"), "{why}");
-        assert_eq!(moving(&series(&ramp[..10]), 0.0), None, "too short to tell");
+        assert_eq!(moving(&series(&ramp[..10])), None, "too short to tell");
         // A control that varies all the time does not move.
         let restless = [40, 160, 70, 150, 50, 170, 30, 140, 60, 160, 50, 7];
-        assert_eq!(moving(&series(&restless), 0.0), None);
-        assert_eq!(moving(&series(&[0; 12]), 0.0), None);
+        assert_eq!(moving(&series(&restless)), None);
+        assert_eq!(moving(&series(&[0; 12])), None);
     }
 
     #[test]
     fn first_rounds_far_from_the_others_are_cold_and_later_ones_are_not() {
-        assert_eq!(cold(&[1.0, 1.01, 0.99, 1.0, 1.02, 1.0], 0.0), 0);
-        assert_eq!(cold(&[0.8, 1.01, 0.99, 1.0, 1.02, 1.0], 0.0), 1);
-        assert_eq!(cold(&[0.8, 0.9, 0.99, 1.0, 1.02, 1.0], 0.0), 2);
-        assert_eq!(cold(&[1.0, 0.8, 0.99, 1.0, 1.02, 0.8], 0.0), 0);
-        assert_eq!(cold(&[0.8, 0.9, 0.99, 1.0], 0.0), 0, "too few to tell");
-    }
-
-    #[test]
-    fn what_is_small_beside_the_difference_of_all_earlier_rounds_is_let_pass() {
-        let two = 2_f64.ln();
-        assert_eq!(slack(&[]), 0.0);
-        assert_eq!(slack(&[vec![two]]), 0.0, "one round shows nothing");
-        assert_eq!(slack(&[vec![two, -two]]), 0.0, "and two ways are none");
-        assert_eq!(slack(&[vec![two, two, 0.0]]), 0.0);
-        assert_eq!(slack(&[vec![-two, -2.0 * two]]), SMALL * two);
-        assert_eq!(
-            slack(&[vec![two, two], vec![0.3, 0.4]]),
-            SMALL * 0.3,
-            "of the two that are closest"
-        );
-        let usual = Usual { ns: 1000.0, most_ns: 1100.0 };
-        let of = |around: Around| disturbed(&around, &usual, 2.0, 0.17);
-        assert_eq!(of(Around { control_ns: 1169.0, steal_pct: 16.9, ..QUIET }), None);
-        assert!(of(Around { control_ns: 1171.0, ..QUIET }).is_some());
-        assert!(of(Around { steal_pct: 17.1, ..QUIET }).is_some());
-        assert!(of(Around { window_s: Some(62.0), ..QUIET }).is_some(), "no time is let pass");
-        // A fifth of a run that is off by 60 % is 12 % of it.
-        let mut began = [100; 12];
-        (began[0], began[1]) = (160, 160);
-        assert!(moving(&series(&began), 0.11).is_some());
-        assert_eq!(moving(&series(&began), 0.13), None);
-        let levels = [0.8, 1.01, 0.99, 1.0, 1.02, 1.0];
-        assert_eq!([0.19, 0.21].map(|slack| cold(&levels, slack)), [1, 0]);
+        assert_eq!(cold(&[1.0, 1.01, 0.99, 1.0, 1.02, 1.0]), 0);
+        assert_eq!(cold(&[0.8, 1.01, 0.99, 1.0, 1.02, 1.0]), 1);
+        assert_eq!(cold(&[0.8, 0.9, 0.99, 1.0, 1.02, 1.0]), 2);
+        assert_eq!(cold(&[1.0, 0.8, 0.99, 1.0, 1.02, 0.8]), 0);
+        assert_eq!(cold(&[0.8, 0.9, 0.99, 1.0]), 0, "too few to tell");
     }
 }

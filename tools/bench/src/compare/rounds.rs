@@ -9,7 +9,7 @@ use weir_bio::Prng;
 use weir_trace::document::{Bench, BenchDocument, CommandRun, Control, Run};
 use weir_trace::window::ends_by_itself;
 
-use super::judge::{Around, COLD_MOST, cold, disturbed, moving, slack, usual};
+use super::judge::{Around, COLD_MOST, cold, disturbed, moving, usual};
 use super::summary::counts;
 
 /// How many rounds, of how many variants, in what order.
@@ -130,13 +130,6 @@ pub trait Stage {
 
     /// Whether open rounds go on after those that these runs are of.
     fn goes_on(&mut self, runs: &[Run]) -> bool;
-
-    /// The difference of each two variants in each round of these runs that counts, by what
-    /// decides: the logarithm of their ratio. None where that is not to be looked at.
-    fn ratios(&self, runs: &[Run]) -> Vec<Vec<f64>> {
-        let _ = runs;
-        Vec::new()
-    }
 }
 
 /// The outcome.
@@ -230,9 +223,7 @@ impl<S: Stage> Session<'_, S> {
             run.voided.take_if(|why| why == WARMING_UP);
         }
         let levels = self.levels();
-        // By what others show: those that may be cold are not to say whether they count.
-        let slack = self.slack(first + COLD_MOST as u32);
-        let cold = cold(&levels.iter().map(|(_, level)| *level).collect::<Vec<_>>(), slack);
+        let cold = cold(&levels.iter().map(|(_, level)| *level).collect::<Vec<_>>());
         debug_assert!(cold <= COLD_MOST);
         for run in &mut self.taken.runs {
             if levels[..cold].iter().any(|(round, _)| *round == run.round) && counts(run) {
@@ -256,25 +247,13 @@ impl<S: Stage> Session<'_, S> {
         (self.first..=last).filter_map(level).collect()
     }
 
-    /// By what part a disturbance may change a run that counts, as far as rounds from this one on
-    /// show.
-    fn slack(&self, from: u32) -> f64 {
-        if !self.order.is_open {
-            return 0.0;
-        }
-        let at = self.taken.runs.iter().position(|run| run.round >= from);
-        let runs = at.map_or(&[][..], |at| &self.taken.runs[at..]);
-        slack(&self.stage.ratios(runs))
-    }
-
     fn round(&mut self, round: u32) -> Result<(), String> {
-        let slack = self.slack(self.first);
         let mut waiting: VecDeque<usize> = self.order.of_round(round).into();
         let mut attempts: Vec<Attempt> = Vec::new();
         loop {
             let judged = attempts.len();
             while let Some(variant) = waiting.pop_front() {
-                let mut attempt = self.attempt(variant, round, slack)?;
+                let mut attempt = self.attempt(variant, round)?;
                 let mut earlier = attempts.iter().filter(|earlier| earlier.variant == variant);
                 let moved = earlier.any(|earlier| earlier.moving.is_some());
                 self.moves_by_nature |= moved && attempt.moving.is_some();
@@ -283,7 +262,7 @@ impl<S: Stage> Session<'_, S> {
             }
             // The judgement of an attempt stands: what is usual moves with those made since, and
             // one that was voided would come back beside the one made in its place.
-            self.judge(&attempts[judged..], slack);
+            self.judge(&attempts[judged..]);
             let missing = self.order.of_round(round).into_iter().filter(|variant| {
                 let own = || attempts.iter().filter(|attempt| attempt.variant == *variant);
                 let counted = own().any(|attempt| counts(&self.taken.runs[attempt.position]));
@@ -297,7 +276,7 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    fn attempt(&mut self, variant: usize, round: u32, slack: f64) -> Result<Attempt, String> {
+    fn attempt(&mut self, variant: usize, round: u32) -> Result<Attempt, String> {
         let before = self.stage.control(Some(usual(&self.readings).ns));
         let name = &self.order.variants[variant];
         let outcome = self.stage.run(variant, round, self.order.seed_of_round(round));
@@ -315,7 +294,7 @@ impl<S: Stage> Session<'_, S> {
         // One that ends by itself has no ramp that could have been too short, and no window.
         let timed = !ends_by_itself(&bench.job);
         let window_s = timed.then_some(bench.duration_s);
-        let moving = if timed { moving(&document.series, slack) } else { None };
+        let moving = if timed { moving(&document.series) } else { None };
         let position = self.taken.runs.len();
         self.taken.runs.push(Run { variant: name.clone(), round, voided: None, document });
         let around = Around { control_ns, steal_pct, window_s };
@@ -323,12 +302,11 @@ impl<S: Stage> Session<'_, S> {
     }
 
     /// Says of runs that were just made whether they count.
-    fn judge(&mut self, attempts: &[Attempt], slack: f64) {
+    fn judge(&mut self, attempts: &[Attempt]) {
         let usual = usual(&self.readings);
         for Attempt { position, around, moving, .. } in attempts {
             let run = &mut self.taken.runs[*position];
-            let window_s = self.order.window_s;
-            let why = disturbed(around, &usual, window_s, slack).or_else(|| moving.clone());
+            let why = disturbed(around, &usual, self.order.window_s).or_else(|| moving.clone());
             let failure = run.document.failure.as_ref().map(|why| format!("failed: {why}"));
             run.voided = failure.or(why);
         }

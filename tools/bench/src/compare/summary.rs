@@ -81,17 +81,6 @@ enum Told {
     Whole,
 }
 
-/// The difference of each two variants by the primary metric in each round of these runs that
-/// counts: the logarithms of its ratios.
-#[must_use]
-pub fn ratios(names: &[&str], runs: &[Run], judging: Judging<'_>) -> Vec<Vec<f64>> {
-    let name = judging.metric.unwrap_or_else(|| usual_metric(runs));
-    let Some(metric) = Metric::named(name) else { return Vec::new() };
-    let of = |pair: [&str; 2]| Paired::of(metric, pair, names, runs).differences;
-    let logs = |pair| of(pair).iter().map(|one| one.log).collect();
-    pairs_of(names).into_iter().map(logs).collect()
-}
-
 /// Each two of them, in order.
 fn pairs_of<'a>(names: &[&'a str]) -> Vec<[&'a str; 2]> {
     let of = |(position, a)| names[position + 1..].iter().map(move |b| [a, *b]);
@@ -382,7 +371,7 @@ fn compare(
             let made = runs.iter().map(|run| run.round).max().unwrap_or_default();
             let count = pairs.differences.len();
             // Of three metrics together a third of a hundredth has no end.
-            let percent = percent((terms.level * 1e4).round() / 1e4);
+            let percent = percent((terms.level * 1e4).floor() / 1e4);
             match fit {
                 // They count, and at this level so few have no interval.
                 Some(_) => format!("{NOT_COMPARED}: {TOO_FEW} for {percent} % ({count})"),
