@@ -422,6 +422,7 @@ impl NbdQueue {
             Ok(connection) => {
                 self.shared.lost().remove(&self.index);
                 self.notice("is back");
+                self.emptied = false;
                 // The socket is the one that was watched while it was on its way.
                 self.state = State::Connected(connection);
                 self.connected_at = now;
