@@ -42,6 +42,10 @@ fn main() {
         return;
     }
     let (modes, polls) = (arguments.has("--modes"), arguments.has("--polls"));
+    // These start servers of their own, at UNIX sockets.
+    let own = modes || polls || arguments.has("--tls");
+    let others = arguments.has("--tcp") || arguments.word("--before").is_some();
+    assert!(!(own && others), "--tcp and --before go with none of --modes, --polls and --tls");
     let setup = Setup {
         rounds: arguments.number("--rounds", 7, 1),
         seconds: arguments.number("--seconds", 2, 1),

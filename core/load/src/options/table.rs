@@ -95,7 +95,7 @@ pub const OPTIONS: &[JobOption] = &[
     ),
     bare(
         "poll",
-        "Whether the job's threads look for ends without sleeping, each on a CPU of its own \
+        "Whether the job's threads look for ends without sleeping; each keeps a CPU busy \
          (default 0: they sleep until they are woken)",
         |s, v| {
             s.job.poll = yes(v)?;

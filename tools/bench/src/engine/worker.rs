@@ -519,7 +519,7 @@ impl<'a, S: Seat> Worker<'a, S> {
     }
 
     /// Sleeps until the bell rings, a driver has answers, a client's time is up or an I/O is due;
-    /// or lets go of the core for a moment, where a client polls.
+    /// or looks again at once, where a client polls.
     fn sleep(&mut self, now: Nanos) {
         let open = self.clients.iter().filter(|client| !client.done);
         let ends = open.filter_map(|client| client.until);

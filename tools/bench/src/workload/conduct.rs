@@ -63,6 +63,7 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
     if !request.spec.destroy {
         content::refuse(&written(&request.spec, &stages, &files)?)?;
     }
+    stages.iter().try_for_each(|stage| may_poll(stage, &files))?;
     let (spec, interrupted) = (&request.spec, request.interrupted);
     let before = prepare::persistent(&prepare::Asked { spec, interrupted, tell: request.notice })?;
     let (mut measured, mut failure, mut about) = (Vec::new(), None, None);
@@ -251,6 +252,18 @@ struct Grounds {
     names: Vec<String>,
     /// The disks of groups, below their stripes.
     below: Vec<Device>,
+}
+
+/// Whether the threads of a stage that poll have a CPU each: said before anything is written.
+fn may_poll(stage: &Stage, files: &Files<'_>) -> Result<(), String> {
+    if !stage.jobs.iter().any(|job| job.poll) {
+        return Ok(());
+    }
+    let wanted =
+        stage.jobs.iter().map(|job| files.target_of(job)).collect::<Result<Vec<_>, _>>()?;
+    let Devices { devices, .. } = Devices::of_jobs(&wanted)?;
+    let of_kernel = devices.iter().any(|(name, target)| devices::is_of_kernel(name, target));
+    threads::given(stage, threads::of(stage), of_kernel).map(|_| ())
 }
 
 impl Opened {

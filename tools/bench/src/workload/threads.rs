@@ -1,5 +1,6 @@
 //! How many threads a stage has.
 
+use weir_load::Job;
 use weir_load::presets::Stage;
 
 use crate::workload::spec::Workload;
@@ -25,12 +26,12 @@ pub(crate) fn of(stage: &Stage) -> usize {
 /// what they wait for.
 pub(crate) fn given(stage: &Stage, usable: usize, of_kernel: bool) -> Result<usize, String> {
     let given = if of_kernel { clones_of(stage).max(usable) } else { usable };
-    let cpus = cpus();
-    match stage.jobs.iter().find(|job| job.poll).filter(|_| given > cpus) {
+    let (cpus, polling) = (cpus(), clones(stage.jobs.iter().filter(|job| job.poll)).min(given));
+    match stage.jobs.iter().find(|job| job.poll).filter(|_| polling > cpus) {
         None => Ok(given),
         Some(job) => Err(format!(
-            "job {}: poll=1 on {cpus} CPUs with {given} threads, one for each clone: a thread that \
-             polls keeps a CPU busy",
+            "job {}: poll=1 on {cpus} CPUs with {polling} threads that poll, one for each clone: \
+             each keeps a CPU busy",
             job.name
         )),
     }
@@ -38,7 +39,11 @@ pub(crate) fn given(stage: &Stage, usable: usize, of_kernel: bool) -> Result<usi
 
 /// All clones of the jobs of a stage.
 fn clones_of(stage: &Stage) -> usize {
-    stage.jobs.iter().map(|job| usize::from(job.clones)).sum()
+    clones(stage.jobs.iter())
+}
+
+fn clones<'a>(jobs: impl Iterator<Item = &'a Job>) -> usize {
+    jobs.map(|job| usize::from(job.clones)).sum()
 }
 
 fn usable(contexts: usize) -> usize {
@@ -52,7 +57,6 @@ fn cpus() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_load::Job;
 
     #[test]
     fn no_more_threads_poll_than_there_are_cpus() {
@@ -66,5 +70,9 @@ mod tests {
         assert_eq!(given(&stage(too_many, true), cpus(), false), Ok(cpus()));
         assert_eq!(given(&stage(cpus(), true), cpus(), true), Ok(cpus()));
         assert_eq!(given(&stage(too_many, false), cpus(), true), Ok(too_many));
+        // Threads that sleep take no CPU from one that polls.
+        let mut both = stage(too_many, false);
+        both.jobs.push(Job { clones: 1, poll: true, ..Job::default() });
+        assert_eq!(given(&both, cpus(), true), Ok(too_many + 1));
     }
 }
