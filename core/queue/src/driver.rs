@@ -344,14 +344,6 @@ pub trait Waiter {
     /// Sleeps until there is something to reap, what was to be looked at beside becomes readable,
     /// or so many ns are over; it may also return early.
     fn wait(&mut self, at_most_ns: Option<u64>);
-
-    /// The turns that follow are those of a thread that has nothing else to do before a request of
-    /// its lane has ended, however long that takes: [`commit`](DriverQueue::commit) may block for a
-    /// request that is alone with its driver queue. Or they are so no more. It begins with those
-    /// that are not.
-    fn may_block(&mut self, may: bool) {
-        let _ = may;
-    }
 }
 
 /// Requests offered to a driver, oldest first, each under its tag.

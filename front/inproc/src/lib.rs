@@ -113,7 +113,7 @@
 //! - **Panics**: a callback, a driver's queue or a scheduler that panics does so on a reactor and
 //!   ends the process, as others wait for that reactor. The calls of a [`BlockingDriver`] may
 //!   panic, and so may [`Driver::allocation`] under a server: the request or the question fails.
-//!   Threads of weir's own that make calls for others (of files, of closes) answer with an error.
+//!   Threads of weir's own that make calls of files for others answer with an error.
 //! - **Cancel**: [`Disk::cancel`] ends an I/O that was not accepted yet. Dropping a [`Pending`] or
 //!   a [`Session`] calls nothing back; the I/O goes on, and its memory is freed when the device has
 //!   let go of it. One without an answer ends [`Timeout`](Status::Timeout) after `io_timeout` (30 s

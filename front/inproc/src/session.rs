@@ -39,9 +39,6 @@ mod sealed {
         /// What was submitted is on its way: turns the lanes that are the session's to turn.
         fn turn(&mut self, now: Nanos);
 
-        /// The same, for a call that blocks until something has ended, however long that takes.
-        fn turn_to_wait(&mut self, now: Nanos);
-
         /// Blocks until there may be something new, or until then.
         fn sleep(&mut self, until: Option<Nanos>);
     }
@@ -169,14 +166,9 @@ impl<T: Turner> Session<T> {
     /// there were. Does not block.
     #[inline]
     pub fn poll(&mut self, mut each: impl FnMut(Completion)) -> usize {
-        self.look(Patience::None);
-        self.hand_over(&mut each)
-    }
-
-    #[inline]
-    fn hand_over(&mut self, each: &mut impl FnMut(Completion)) -> usize {
+        self.look();
         let count = self.ended.len();
-        self.ended.drain(..).for_each(each);
+        self.ended.drain(..).for_each(&mut each);
         count
     }
 
@@ -185,8 +177,7 @@ impl<T: Turner> Session<T> {
     #[inline]
     pub fn wait(&mut self, mut each: impl FnMut(Completion)) -> usize {
         loop {
-            self.look(if self.ended.is_empty() { Patience::Any } else { Patience::None });
-            let count = self.hand_over(&mut each);
+            let count = self.poll(&mut each);
             if count > 0 || self.in_flight() == 0 {
                 return count;
             }
@@ -230,7 +221,7 @@ impl<T: Turner> Session<T> {
 
     fn wait_for_piece(&mut self) {
         loop {
-            self.look(if self.pieces.is_empty() { Patience::Any } else { Patience::None });
+            self.look();
             if !self.pieces.is_empty() {
                 return;
             }
@@ -248,20 +239,17 @@ impl<T: Turner> Session<T> {
             _ => None,
         };
         self.rest(until);
-        self.look(Patience::None);
+        self.look();
         refused.into_bio()
     }
 
     /// Flushes the plug, has the lanes turned, and takes what has ended. It is handed over from
     /// here: a panic of its receiver then leaves nothing half done.
     #[inline]
-    fn look(&mut self, patience: Patience) {
+    fn look(&mut self) {
         let now = Clock.now();
         self.submitter.flush_plug(now);
-        match patience {
-            Patience::Any if !self.spins => self.turner.turn_to_wait(now),
-            Patience::Any | Patience::None => self.turner.turn(now),
-        }
+        self.turner.turn(now);
         // Before looking: what comes afterwards sets it again.
         self.bell.ready().take(|_| ());
         let Session { submitter, cookies, ended, pieces, .. } = self;
@@ -292,15 +280,6 @@ impl<T: Turner> fmt::Debug for Session<T> {
         let name = &self.device.config().name;
         write!(f, "Session({name}, {} in flight)", self.in_flight())
     }
-}
-
-/// How long a look at what has ended may take.
-#[derive(Clone, Copy)]
-enum Patience {
-    /// It blocks for nothing.
-    None,
-    /// The caller has nothing else to do before something has ended.
-    Any,
 }
 
 /// The callers' cookies that look like the session's own, and those of I/Os that the disk refuses

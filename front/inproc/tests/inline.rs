@@ -12,8 +12,7 @@ use bed::cached::Cached;
 use bed::{Folder, Model, exercise, seed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir::{
-    Bio, Buf, Config, Device, Disk, Flags, InlineSession, Limited, QueueMode, Session, Status,
-    Turner,
+    Bio, Buf, Config, Device, Disk, InlineSession, Limited, QueueMode, Session, Status, Turner,
 };
 use weir_bio::Prng;
 use weir_local::{Null, Ram};
@@ -384,19 +383,6 @@ fn a_session_that_waits_in_the_driver_does_the_same_with_one_hard_queue() {
     let mut prng = Prng::new(seed());
     exercise(&mut session, &mut Model::zeros(0, 1 << 20), 4096, &mut prng, 60);
     each_comes_back_with_its_cookie(&mut session);
-    // Alone, this thread makes their calls itself; beside others it does not.
-    session.write_at_durable(8192, &[9; 4096]).unwrap();
-    session.flush().unwrap();
-    for sector in [24, 32] {
-        session.submit(Bio::write(sector, Buf::filled(4096, |b| b.fill(9))).with(Flags::FUA));
-        session.submit(Bio::flush());
-    }
-    while session.in_flight() > 0 {
-        session.wait(|ended| assert!(ended.status.is_ok()));
-    }
-    let mut bytes = [0; 3 * 4096];
-    session.read_at(8192, &mut bytes).unwrap();
-    assert_eq!(bytes, [9; 3 * 4096]);
     let device = session.device().clone();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -193,20 +193,6 @@ impl OwnLanes {
         }
     }
 
-    /// As [`turn`](Self::turn), for a thread that has nothing else to do before something has
-    /// ended, however long that takes. Where it [waits in a driver](Self::wait_in_driver), that may
-    /// make the calls of a request that is alone: nothing else goes on meanwhile.
-    #[inline]
-    pub fn turn_to_wait(&mut self, now: Nanos) {
-        if let Some(waiter) = &mut self.waiter {
-            waiter.may_block(true);
-        }
-        self.turn(now);
-        if let Some(waiter) = &mut self.waiter {
-            waiter.may_block(false);
-        }
-    }
-
     #[cold]
     fn obey(&mut self) {
         while let Some(order) = self.desk.orders.take() {

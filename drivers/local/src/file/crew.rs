@@ -309,14 +309,6 @@ impl Shared {
 }
 
 fn call(job: &mut Job, target: &Target, flushes: &Flushes) -> Result<u32, Errno> {
-    match job.call {
-        Call::Flush => flushes.flush(&target.file).map(|()| 0),
-        _ => transfer(job, target),
-    }
-}
-
-/// Makes a job's call, which is no flush, on this thread.
-pub(super) fn transfer(job: &mut Job, target: &Target) -> Result<u32, Errno> {
     let (file, at, left) = (&target.file, job.at, job.left);
     let free = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let zero = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
@@ -324,13 +316,14 @@ pub(super) fn transfer(job: &mut Job, target: &Target) -> Result<u32, Errno> {
         Call::Read => vectors::read(file, job),
         Call::Write => vectors::write(file, job, false),
         Call::WriteDurably => vectors::write(file, job, true),
+        Call::Flush => flushes.flush(&target.file).map(|()| 0),
         Call::PunchHole => rustix::fs::fallocate(file, free, at, left).map(|()| 0),
         Call::ZeroRange => rustix::fs::fallocate(file, zero, at, left).map(|()| 0),
         Call::WillNeed => {
             let len = std::num::NonZeroU64::new(left);
             rustix::fs::fadvise(file, at, len, Advice::WillNeed).map(|()| 0)
         }
-        Call::Flush | Call::Nothing(_) => Ok(0),
+        Call::Nothing(_) => Ok(0),
     }
 }
 

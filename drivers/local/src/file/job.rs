@@ -188,20 +188,10 @@ impl Job {
     /// After a failed flush the kernel may have dropped what it could not write and say so only
     /// once; so nothing may be called durable any more.
     fn refuse_after_failed_flush(&mut self, target: &Target) {
-        if let Some(status) = target.failed_flush().filter(|_| self.promises()) {
+        let promises = matches!(self.call, Call::Flush | Call::WriteDurably) || self.then_flush;
+        if let Some(status) = target.failed_flush().filter(|_| promises) {
             self.call = Call::Nothing(status);
         }
-    }
-
-    /// Whether something is durable when it has ended well.
-    fn promises(&self) -> bool {
-        matches!(self.call, Call::Flush | Call::WriteDurably) || self.then_flush
-    }
-
-    /// Whether a thread that has nothing else to do may as well make its calls: io_uring would have
-    /// other threads make them. A priority is that of the call's entry there.
-    pub(super) fn may_be_made_alone(&self) -> bool {
-        self.promises() && self.ioprio == 0
     }
 
     /// The request has been given up: the call that is under way is its last.

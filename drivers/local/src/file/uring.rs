@@ -4,7 +4,6 @@
 //! queued until its completion is seen; that is what every `unsafe` here rests on. Entries are
 //! never linked: order is the queue core's business.
 
-mod alone;
 mod close;
 mod ended;
 mod entry;
@@ -32,7 +31,6 @@ use super::errors::{error, is};
 use super::job::{Call, Job, Next};
 use super::target::Target;
 use super::vectors::Iovec;
-use alone::Alone;
 use close::Abandoned;
 pub(super) use ended::RingQueue;
 use turns::Turns;
@@ -127,8 +125,6 @@ pub(super) struct UringQueue {
     handed: usize,
     /// Its flushes.
     turns: Turns,
-    /// A request that its thread sees to itself.
-    alone: Alone,
     /// The kernel's workers, and the threads that stand in for them.
     workers: Workers,
     /// Tags whose entry found no room in the submission queue.
@@ -178,7 +174,6 @@ impl UringQueue {
             queued: 0,
             handed: 0,
             turns: Turns::default(),
-            alone: Alone::default(),
             workers: Workers::new(Some(flushed).filter(|_| !target.fuse), instead),
             waiting: VecDeque::with_capacity(usize::from(depth)),
             withdrawn: Vec::new(),
@@ -430,10 +425,6 @@ impl DriverQueue for UringQueue {
             (slot.tag, slot.job) = (tag, Some(Job::new(request, &self.target, memory)));
             batch.take();
             self.in_flight += 1;
-            self.let_go();
-            if self.keeps(tag) {
-                continue;
-            }
             self.call(tag);
             self.queued += 1;
             let hungry = self.in_flight <= HUNGRY;
@@ -447,9 +438,6 @@ impl DriverQueue for UringQueue {
 
     fn commit(&mut self, now: Nanos) {
         self.handed = 0;
-        if self.carry_out_kept() {
-            return;
-        }
         if !self.workers.ticking {
             self.tick();
         }
@@ -457,7 +445,6 @@ impl DriverQueue for UringQueue {
     }
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
-        self.answer_alone(done);
         if self.workers.in_flight() > 0 {
             self.take_back(done);
         }
@@ -510,8 +497,7 @@ impl DriverQueue for UringQueue {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        let has_answers = self.alone.has_ended() || !self.withdrawn.is_empty();
-        if has_answers { Some(Nanos(0)) } else { self.retry_at }
+        if self.withdrawn.is_empty() { self.retry_at } else { Some(Nanos(0)) }
     }
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -526,7 +512,7 @@ impl DriverQueue for UringQueue {
         self.watch();
         let ring = Arc::downgrade(&waited);
         self.waited = Some(waited);
-        Some(Box::new(RingWaiter { ring, may_block: Arc::clone(&self.alone.may_block) }))
+        Some(Box::new(RingWaiter { ring }))
     }
 
     fn at_home(&mut self, lane: Arc<dyn Wake>) {
@@ -563,7 +549,7 @@ impl UringQueue {
 impl Drop for UringQueue {
     fn drop(&mut self) {
         // These the kernel never heard of.
-        let withdrawn = std::mem::take(&mut self.withdrawn).into_iter().chain(self.alone.take());
+        let withdrawn = std::mem::take(&mut self.withdrawn);
         for tag in std::mem::take(&mut self.waiting).into_iter().chain(withdrawn) {
             self.slots[usize::from(tag.0)].job = None;
             self.in_flight -= 1;

@@ -36,8 +36,6 @@ impl Turner for Hosted {}
 impl sealed::Turner for Hosted {
     fn turn(&mut self, _: Nanos) {}
 
-    fn turn_to_wait(&mut self, _: Nanos) {}
-
     /// Parks the calling thread until the bell has something new.
     fn sleep(&mut self, until: Option<Nanos>) {
         self.sleeper.bind();

@@ -9,7 +9,7 @@ use weir_bio::Nanos;
 use weir_live::{Clock, OwnLanes, Unfinished};
 use weir_queue::{Device, Late, Progress, Step, Then, Watch};
 
-use super::{Patience, Session, Turner, sealed};
+use super::{Session, Turner, sealed};
 use crate::open::{Error, ErrorKind};
 use crate::shared::{Open, carry, uncarry};
 
@@ -134,7 +134,7 @@ impl Session<Inline> {
         let until = began + nanos(limit);
         let mut step = begin(&self.device, &Watch::new(&self.bell, CHANGES));
         loop {
-            self.look(Patience::None);
+            self.look();
             let now = Clock.now();
             if let Progress::Ended(out) = step.poll(now) {
                 return Ok(out);
@@ -152,12 +152,6 @@ impl Session<Inline> {
     /// calls than its event: io_uring has, with one hard queue. It is for a thread that sleeps in
     /// these calls alone: the session's descriptor tells nothing any more, and the disk keeps its
     /// one hard queue. False: the driver has no such way, and nothing has changed.
-    ///
-    /// [`wait`](Session::wait) and the blocking calls may then make the calls of a durable write or
-    /// of a flush that is alone with the driver: a file's by pwritev2(2) and fdatasync(2), which
-    /// saves the threads of the kernel that io_uring needs for them. Such a call takes as long as
-    /// the system takes, whatever `io_timeout`, and what other threads ask of the disk waits.
-    /// [`wait_for`](Session::wait_for) and [`poll`](Session::poll) never do so.
     pub fn wait_in_driver(&mut self) -> bool {
         self.turner.lanes.wait_in_driver()
     }
@@ -261,11 +255,6 @@ impl sealed::Turner for Inline {
     #[inline]
     fn turn(&mut self, now: Nanos) {
         self.lanes.turn(now);
-    }
-
-    #[inline]
-    fn turn_to_wait(&mut self, now: Nanos) {
-        self.lanes.turn_to_wait(now);
     }
 
     fn sleep(&mut self, until: Option<Nanos>) {

@@ -1,8 +1,7 @@
 //! Waiting in a ring: one call for the completions and for what stands beside it.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -21,8 +20,6 @@ fn span_of(at_most_ns: Option<u64>) -> Duration {
 /// Waits in the kernel where completions are put on the ring: one call for both.
 pub(super) struct RingWaiter {
     pub(super) ring: Weak<OwnedFd>,
-    /// The queue's, which may make calls in place of the ring.
-    pub(super) may_block: Arc<AtomicBool>,
 }
 
 impl Waiter for RingWaiter {
@@ -46,9 +43,5 @@ impl Waiter for RingWaiter {
             // A ring that failed for good would have its thread turn without a pause.
             Err(_) => std::thread::sleep(FAILED_WAIT.min(span_of(at_most_ns))),
         }
-    }
-
-    fn may_block(&mut self, may: bool) {
-        self.may_block.store(may, Ordering::Relaxed);
     }
 }

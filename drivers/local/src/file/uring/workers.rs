@@ -128,11 +128,6 @@ impl Workers {
         }
     }
 
-    /// The description to flush through, if it is the queue's own.
-    pub(super) fn flushed(&self) -> Option<&fs::File> {
-        self.flushed.as_ref()
-    }
-
     /// Jobs in the hands of the threads.
     #[inline]
     pub(super) fn in_flight(&self) -> usize {
