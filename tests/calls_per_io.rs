@@ -15,6 +15,7 @@ use daemon::client::{Client, READ, request};
 use daemon::{Daemon, Folder, PATIENCE, WEIR};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
+use serde_json::Value;
 
 /// Messages of one run.
 const MESSAGES: u64 = 500;
@@ -128,9 +129,9 @@ fn the_event_of_a_ring_is_read_once_for_a_message() {
     assert!((1..=most).contains(&reads), "{reads} reads for {MESSAGES} messages, most {most}");
 }
 
-#[test]
-#[ignore = "needs strace"]
-fn a_client_waits_for_an_answer_without_a_time_out() {
+/// Has `weir bench` read a disk of a server for a while, with these options: its document, and the
+/// calls of its busiest thread.
+fn calls_of_bench(options: &[&str]) -> (Value, Vec<String>) {
     let folder = Folder::new();
     let daemon = Daemon::start(&folder, &["sda=null:1GiB"]);
     let traces = folder.image("traces");
@@ -138,14 +139,24 @@ fn a_client_waits_for_an_answer_without_a_time_out() {
     let mut command = daemon::program::program("strace");
     command.args(["-ff", "-o"]).arg(traces.join("of")).arg("--").arg(WEIR);
     command.args(["bench", "--target", &format!("nbd+unix:{}?sda", folder.socket().display())]);
-    command.args(["--rw", "randread", "--bs", "4k", "--iodepth", "1", "--runtime", "500ms"]);
-    command.args(["--ramp-time", "0s"]).current_dir(folder.path());
+    command.args(["--rw", "randread", "--bs", "4k", "--runtime", "500ms", "--ramp-time", "0s"]);
+    command.args(["--json"]).args(options).current_dir(folder.path());
     let ended = command.output().expect("strace");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     daemon.stop();
-    let calls = calls_of_reactor(&traces);
-    let count = |name: &str| calls.iter().filter(|call| call.starts_with(name)).count();
-    let (sent, received, waited) = (count("sendto("), count("recvfrom("), count("ppoll("));
+    (serde_json::from_slice(&ended.stdout).expect("JSON"), calls_of_reactor(&traces))
+}
+
+fn count_of(calls: &[String], name: &str) -> usize {
+    calls.iter().filter(|call| call.starts_with(name)).count()
+}
+
+#[test]
+#[ignore = "needs strace"]
+fn a_client_waits_for_an_answer_without_a_time_out() {
+    let (_, calls) = calls_of_bench(&["--iodepth", "1"]);
+    let [sent, received, waited] =
+        ["sendto(", "recvfrom(", "ppoll("].map(|name| count_of(&calls, name));
     let timed = calls.iter().filter(|call| has_timeout(call)).count();
     println!("{sent} sent, {received} receives, {waited} waits, {timed} of them with a time-out");
     let most = BESIDE as usize;
@@ -158,23 +169,9 @@ fn a_client_waits_for_an_answer_without_a_time_out() {
 #[test]
 #[ignore = "needs strace"]
 fn a_client_that_polls_does_not_wait() {
-    let folder = Folder::new();
-    let daemon = Daemon::start(&folder, &["sda=null:1GiB"]);
-    let traces = folder.image("traces");
-    fs::create_dir(&traces).expect("a folder");
-    let mut command = daemon::program::program("strace");
-    command.args(["-ff", "-o"]).arg(traces.join("of")).arg("--").arg(WEIR);
-    command.args(["bench", "--target", &format!("nbd+unix:{}?sda", folder.socket().display())]);
-    command.args(["--rw", "randread", "--bs", "4k", "--poll", "--runtime", "500ms", "--json"]);
-    command.args(["--ramp-time", "0s"]).current_dir(folder.path());
-    let ended = command.output().expect("strace");
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    daemon.stop();
-    let told: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("JSON");
+    let (told, calls) = calls_of_bench(&["--poll"]);
     assert_eq!(told["job"]["poll"], true);
-    let calls = calls_of_reactor(&traces);
-    let count = |name: &str| calls.iter().filter(|call| call.starts_with(name)).count();
-    let (sent, waited) = (count("sendto("), count("ppoll("));
+    let [sent, waited] = ["sendto(", "ppoll("].map(|name| count_of(&calls, name));
     println!("{sent} sent, {waited} waits");
     // Those in which it is idle, before the first request and behind the last.
     assert!(sent > BESIDE as usize && waited <= 8, "{sent} requests, {waited} waits");

@@ -46,8 +46,9 @@ pub fn parameters(line: &str) -> impl Iterator<Item = Parameter<'_>> {
         quoted ^= c == '"';
         c.is_whitespace() && !quoted
     });
-    let words = apart.filter(|word| !word.is_empty()).take_while(|word| *word != "--");
-    words.map(Parameter::of)
+    let words = apart.filter(|word| !word.is_empty()).map(Parameter::of);
+    // Its quotes are taken off before it is looked at.
+    words.take_while(|parameter| parameter.name != "--" || parameter.value.is_some())
 }
 
 #[cfg(test)]
@@ -69,6 +70,9 @@ mod tests {
         assert_eq!(read, expected);
         assert_eq!(parameters(line).nth(1).map(|read| read.word), Some(r#"a="b c""#));
         assert_eq!(parameters("  ").next(), None);
+        let names = |line| parameters(line).map(|read| read.name).collect::<Vec<_>>();
+        assert_eq!(names(r#"a "--" b"#), ["a"]);
+        assert_eq!(names("a --=1 --b c"), ["a", "--", "--b", "c"]);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::document::Variant;
+
 /// Before the name of a flag of the job among the options of a variant.
 pub const JOB: &str = "job.";
 
@@ -15,6 +17,22 @@ pub fn jobs_differ<'a>(variants: impl IntoIterator<Item = &'a Value>) -> bool {
     let mut jobs = variants.into_iter().map(of);
     let first = jobs.next();
     jobs.any(|job| Some(&job) != first.as_ref())
+}
+
+/// What has taken effect of the options of a variant, as its runs tell: the queue mode, the
+/// scheduler, how many queues, and of how many requests. None of the kernel's own schedulers, which
+/// stand behind those of the runs.
+#[must_use]
+pub fn in_effect(variant: &Variant) -> Option<String> {
+    let options = &variant.rounds.first()?.options;
+    if variant.options.get("kernel_scheduler").is_some() {
+        return None;
+    }
+    let text = |name: &str| options.get(name).and_then(Value::as_str);
+    let number = |name: &str| options.get(name).and_then(Value::as_u64);
+    let (queues, requests) = (number("queues")?, number("nr_requests")?);
+    let queues = if queues == 1 { String::from("1 queue") } else { format!("{queues} queues") };
+    Some(format!("{} with {}, {queues} of {requests}", text("queue_mode")?, text("scheduler")?))
 }
 
 /// Longest label, characters.
@@ -111,6 +129,25 @@ fn apart(own: &Value, all: &[&Value]) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    use crate::document::Bench;
+
+    #[test]
+    fn what_has_taken_effect_is_what_the_runs_tell() {
+        let options = json!({
+            "queue_mode": "sq", "scheduler": "cfq", "queues": 1, "nr_requests": 128,
+        });
+        let options = options.as_object().cloned().expect("an object");
+        let bench = Bench { options, ..Default::default() };
+        let mut told = Variant { rounds: vec![bench], ..Default::default() };
+        assert_eq!(in_effect(&told).as_deref(), Some("sq with cfq, 1 queue of 128"));
+        told.rounds[0].options.insert(String::from("queues"), Value::from(2));
+        assert_eq!(in_effect(&told).as_deref(), Some("sq with cfq, 2 queues of 128"));
+        told.options = json!({ "kernel_scheduler": "bfq" });
+        assert_eq!(in_effect(&told), None);
+        told = Default::default();
+        assert_eq!(in_effect(&told), None, "no round counts");
+    }
 
     #[test]
     fn texts_that_differ_in_the_middle_alone_are_told_apart_when_they_are_short() {

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 use weir_trace::document::Compare;
-use weir_trace::labels::jobs_differ;
+use weir_trace::labels::{in_effect, jobs_differ};
 use weir_trace::metric::{COMMITS, FIGURE, FIGURE_NS, IOPS, MAKESPAN, Metric, Unit, primary};
 
 use crate::numbers::{count, percent};
@@ -66,7 +66,15 @@ pub(crate) fn answer(compare: &Compare) -> Answer {
     if jobs_differ(compare.variants.iter().map(|variant| &variant.options)) {
         says.words(" Their jobs differ: each variant is compared with the load of its own.");
     }
+    if names_effects(compare) {
+        subject.name_effects(&mut says);
+    }
     Answer { tone, spans: says.0 }
+}
+
+/// Whether the answer says what took effect of each variant's options: there are few of them.
+pub(crate) fn names_effects(compare: &Compare) -> bool {
+    compare.variants.len() <= NAMED_MOST
 }
 
 /// The variants with such a place, the best value first.
@@ -154,6 +162,19 @@ impl<'a> Subject<'a> {
         none(found.map_or("nothing was compared", |found| {
             undecided(found).trim_start_matches("not compared: ")
         }))
+    }
+
+    /// The queue mode, the scheduler and the queues of each, as far as its runs tell.
+    fn name_effects(&self, says: &mut Saying) {
+        let variants = self.compare.variants.iter().zip(&self.labels);
+        let known = variants.filter_map(|(variant, label)| Some((label, in_effect(variant)?)));
+        for (number, (label, effect)) in known.enumerate() {
+            says.words(if number == 0 { " In effect: " } else { "; " });
+            says.name(label).words(&format!(" is {effect}"));
+        }
+        if says.0.last().is_some_and(|last| !last.text.ends_with('.')) {
+            says.words(".");
+        }
     }
 
     /// Those of some that none of the others is better than.
@@ -352,7 +373,7 @@ pub(crate) fn change(metric: &Metric, ratio: f64) -> String {
 mod tests {
     use super::*;
     use crate::rank::tests::{add, of};
-    use weir_trace::document::Comparison;
+    use weir_trace::document::{Bench, Comparison};
 
     const CPU: &str = "cpu_ns_per_io";
     const P99: &str = "latency_p99_ns";
@@ -393,6 +414,29 @@ mod tests {
         // It has no estimate of its own there, and a verdict needs none.
         let compare = of("makespan_ns", &[("sq", 100.0), ("mq", 50.0)]);
         assert_eq!(text(&compare), "Use `mq`: 50 % less time to finish than `sq`.");
+    }
+
+    #[test]
+    fn what_took_effect_of_few_variants_is_told() {
+        let mut compare = of(IOPS, &[("sq", 100.0), ("mq", 128.0)]);
+        let said = "Use `mq`: 28 % more IOPS than `sq`.";
+        for (at, mode, scheduler, queues) in [(0, "sq", "deadline", 1), (1, "mq", "none", 4)] {
+            let options = serde_json::json!({
+                "queue_mode": mode, "scheduler": scheduler, "queues": queues, "nr_requests": 128,
+            });
+            let options = options.as_object().cloned().expect("an object");
+            compare.variants[at].rounds = vec![Bench { options, ..Default::default() }];
+        }
+        let effect =
+            "`sq` is sq with deadline, 1 queue of 128; `mq` is mq with none, 4 queues of 128";
+        assert_eq!(text(&compare), format!("{said} In effect: {effect}."));
+        compare.variants[0].rounds.clear();
+        assert_eq!(
+            text(&compare),
+            format!("{said} In effect: `mq` is mq with none, 4 queues of 128.")
+        );
+        assert!(names_effects(&of(IOPS, &[("a", 1.0), ("b", 2.0), ("c", 3.0)])));
+        assert!(!names_effects(&of(IOPS, &[("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 4.0)])));
     }
 
     /// What is said of two variants, by their names.

@@ -4,10 +4,10 @@
 //! best first; the comparisons of each two of them are in the saved document and in the report.
 
 use weir_trace::document::{Compare, Comparison, Inference};
-use weir_trace::labels::{shortened, shortened_apart};
+use weir_trace::labels::{in_effect, shortened, shortened_apart};
 use weir_trace::metric::{METRICS, Metric, primary};
 
-use crate::answer::answer;
+use crate::answer::{answer, names_effects};
 use crate::numbers::{NONE, percent, shown};
 use crate::rank::{Place, against, between, places};
 use crate::verdict::{capital, is_alike, is_decided, is_difference, labels, way};
@@ -45,7 +45,10 @@ pub fn tables(compare: &Compare, columns: usize) -> String {
         2 => text.push_str(&pair(compare, &labels, columns)),
         _ => text.push_str(&matrix(compare, &labels, columns)),
     }
-    for line in order_notes(compare, &labels) {
+    let effects = compare.variants.iter().zip(&labels).filter_map(|(variant, label)| {
+        in_effect(variant).map(|effect| format!("in effect, {label}: {effect}"))
+    });
+    for line in effects.filter(|_| !names_effects(compare)).chain(order_notes(compare, &labels)) {
         text.push_str(&wrapped(&line, columns));
     }
     text

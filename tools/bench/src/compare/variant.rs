@@ -208,22 +208,6 @@ pub(super) fn cpu_not_counted(variants: &[Variant]) -> Vec<&'static str> {
     told.into_iter().filter(|(is_so, _)| *is_so).map(|(_, sentence)| sentence).collect()
 }
 
-/// What has taken effect of the options of a variant, as its runs tell: the queue mode, the
-/// scheduler, how many queues, and of how many requests. None of the kernel's own schedulers, which
-/// stand behind those of the runs.
-#[must_use]
-pub fn in_effect(variant: &weir_trace::document::Variant) -> Option<String> {
-    let options = &variant.rounds.first()?.options;
-    if variant.options.get("kernel_scheduler").is_some() {
-        return None;
-    }
-    let text = |name: &str| options.get(name).and_then(Value::as_str);
-    let number = |name: &str| options.get(name).and_then(Value::as_u64);
-    let (queues, requests) = (number("queues")?, number("nr_requests")?);
-    let queues = if queues == 1 { String::from("1 queue") } else { format!("{queues} queues") };
-    Some(format!("{} with {}, {queues} of {requests}", text("queue_mode")?, text("scheduler")?))
-}
-
 /// Whether this begins with the kind of a target, and not with the name of an option.
 #[must_use]
 pub fn is_target(options: &str) -> bool {
@@ -357,23 +341,6 @@ mod tests {
         // Of stacked disks those below count.
         let stacked = of("x", r"striped:64KiB:ram\:1M+nbd\:h\:1", "").expect("a variant");
         assert!(stacked.is_served());
-    }
-
-    #[test]
-    fn what_has_taken_effect_is_what_the_runs_tell() {
-        let options = serde_json::json!({
-            "queue_mode": "sq", "scheduler": "cfq", "queues": 1, "nr_requests": 128,
-        });
-        let options = options.as_object().cloned().expect("an object");
-        let bench = weir_trace::document::Bench { options, ..Default::default() };
-        let mut told = weir_trace::document::Variant { rounds: vec![bench], ..Default::default() };
-        assert_eq!(in_effect(&told).as_deref(), Some("sq with cfq, 1 queue of 128"));
-        told.rounds[0].options.insert(String::from("queues"), Value::from(2));
-        assert_eq!(in_effect(&told).as_deref(), Some("sq with cfq, 2 queues of 128"));
-        told.options = serde_json::json!({ "kernel_scheduler": "bfq" });
-        assert_eq!(in_effect(&told), None);
-        told = Default::default();
-        assert_eq!(in_effect(&told), None, "no round counts");
     }
 
     #[test]

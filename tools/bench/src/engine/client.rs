@@ -603,7 +603,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use weir::{Bell, Device, Lane, Refused, Submitter, Target};
-    use weir_load::{Amount, Direction, Ground, Job, Sizes, Thinking, Verify};
+    use weir_load::{Amount, Batching, Direction, Ground, Job, Sizes, Thinking, Verify};
 
     use crate::engine::run::stream_plan;
     use weir_load::times::{Row, Times};
@@ -692,6 +692,17 @@ mod tests {
         assert_eq!(reads(&tally, |row| &row.total), (5, 58.0, 96));
         assert_eq!(reads(&tally, |row| &row.wait), (5, 38.0, 76));
         assert_eq!(reads(&tally, |row| &row.device), (5, 20.0, 20));
+    }
+
+    #[test]
+    fn a_client_collects_ios_unless_its_job_says_that_each_begins_at_once() {
+        let collects = |batching: Batching| {
+            let job = Job { depth: 64, batching, ..Job::default() };
+            client(&job).pace.is_some()
+        };
+        assert!(collects(Batching::default()));
+        assert!(!collects(Batching { at_once: true, ..Batching::default() }), "collect=0");
+        assert!(client(&Job { depth: 1, ..Job::default() }).pace.is_none(), "there is one alone");
     }
 
     #[test]

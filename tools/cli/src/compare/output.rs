@@ -70,12 +70,6 @@ pub(super) fn tables(text: &mut String, swept: Option<(&str, &str)>, document: &
         say("");
     }
     text.push_str(&terminal::tables(&document.compare, columns));
-    for variant in &document.compare.variants {
-        if let Some(effect) = compare::variant::in_effect(variant) {
-            let line = format!("in effect, {}: {effect}", label(&document.compare, &variant.name));
-            text.push_str(&terminal::wrapped(&line, columns));
-        }
-    }
     if let Some(of_device) = compare::command::table::table(&document.compare) {
         text.push_str(&format!("\n{of_device}\n"));
     }

@@ -34,7 +34,7 @@ pub(super) fn features(workspace: &Workspace) -> Vec<Step> {
 
 /// The tests of the library without features, and with the one whose targets may lack another.
 fn bare() -> [Step; 2] {
-    let line = format!("test --manifest-path {BARE} --target-dir target/bare");
+    let line = format!("test --locked --manifest-path {BARE} --target-dir target/bare");
     [
         Step::tests("tests of the library without features", &line),
         Step::tests("tests of the library with feature nbd", &format!("{line} --features nbd")),
@@ -123,8 +123,8 @@ mod tests {
         let check = "clippy --package weir-block --lib --no-default-features";
         let checks = ["", " --features nbd", " --features tls"]
             .map(|more| format!("{check}{more} -- -D warnings"));
-        let tests = ["", " --features nbd"]
-            .map(|more| format!("test --manifest-path {BARE} --target-dir target/bare{more}"));
+        let test = format!("test --locked --manifest-path {BARE} --target-dir target/bare");
+        let tests = ["", " --features nbd"].map(|more| format!("{test}{more}"));
         assert_eq!(lines, [&checks[..], &tests].concat());
     }
 
