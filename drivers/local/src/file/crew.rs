@@ -261,7 +261,11 @@ impl Shared {
             drop(work);
             // A panic here is a fault of this crate; its caller would wait for the answer for ever.
             let calls = AssertUnwindSafe(|| self.carry_out(worker, &mut job, target));
-            let status = catch_unwind(calls).unwrap_or(Status::IoErr);
+            let status = catch_unwind(calls).unwrap_or_else(|_| {
+                // Whether a write or a flush was lost is not known.
+                target.flush_has_failed(Errno::IO);
+                Status::IoErr
+            });
             work = self.work();
             work.under_way[worker] = None;
             self.end(work, tag, status, job);

@@ -55,15 +55,23 @@ impl Flushes {
         }
         (turns.under_way, turns.next) = (true, Arc::default());
         drop(turns);
-        let outcome = *mine.get_or_init(flush);
-        self.turns().under_way = false;
-        self.ended.notify_all();
-        outcome
+        let _turn = Turn(self);
+        *mine.get_or_init(flush)
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
         // No call is made under the lock, so a panic leaves nothing half done.
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A flush under way. Its end is told even if it panics: those that wait make one themselves.
+struct Turn<'a>(&'a Flushes);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.turns().under_way = false;
+        self.0.ended.notify_all();
     }
 }
 
@@ -112,5 +120,14 @@ mod tests {
         }
         assert_eq!(calls.load(Ordering::Relaxed), 1);
         assert_eq!(flushes.share(|| Ok(())), Ok(()), "a later one is another");
+    }
+
+    #[test]
+    fn a_flush_that_panics_holds_up_no_other() {
+        let flushes = Flushes::default();
+        let made = thread::scope(|scope| scope.spawn(|| flushes.share(|| panic!("no"))).join());
+        assert!(made.is_err());
+        assert!(!flushes.turns().under_way);
+        assert_eq!(flushes.share(|| Err(Errno::IO)), Err(Errno::IO));
     }
 }
