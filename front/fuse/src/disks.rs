@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite, Request};
+use fuser::{Errno, Request};
 use weir_access::Peer;
 use weir_bio::{Bio, Buf, Flags, GroupId, IoPrio, SECTOR};
 use weir_control::{Classing, Client, Clients, Failure, Memory, priority_of};
 use weir_live::Host;
 use weir_queue::{ClientTimes, Device, Groups, Kept};
 
-use crate::port::{Opener, Reply};
+use crate::port::{Caller, Kind, Opener, Outcome, Reply};
 
 /// The name of this kind of front.
 pub(crate) const NAME: &str = "fuse";
@@ -48,8 +48,6 @@ pub(crate) struct Disks {
 struct Openers {
     /// No disk may be opened any more.
     closed: bool,
-    /// The next opener's reactor.
-    turn: usize,
     /// The number of the last open file, of a disk or not.
     number: u64,
     /// By handle.
@@ -205,13 +203,11 @@ impl Disks {
         if writes && device.limits().read_only {
             return Err(Errno::EROFS);
         }
-        // Held while the reactor answers, so that none is asked after `close`.
-        let mut openers = self.openers();
-        if openers.closed {
+        if self.openers().closed {
             return Err(Errno::ENODEV);
         }
-        openers.turn += 1;
-        let opener = Opener::open(&self.host, openers.turn, &device).map_err(|error| {
+        // The reactor that is asked may be about to look up another open file.
+        let opener = Opener::open(&self.host, self.home(&device), &device).map_err(|error| {
             tracing::warn!("disk {name} cannot be opened once more: {error}");
             Errno::EBUSY
         })?;
@@ -240,8 +236,31 @@ impl Disks {
         tracing::info!(%peer, disk = %name, client = handle, writes, "disk opened as a file");
         let (device, opener) = (device, Some(Arc::new(opener)));
         let opened = Instant::now();
-        openers.table.insert(handle, Open { device, opener, client, process, opened });
+        let open = Open { device, opener, client, process, opened };
+        let mut openers = self.openers();
+        if openers.closed {
+            return Err(Errno::ENODEV);
+        }
+        openers.table.insert(handle, open);
         Ok(())
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The reactor that takes the calls for disks: the last, as clients of other fronts begin with
+    /// the first.
+    pub(crate) fn reactor(&self) -> usize {
+        self.host.reactors() - 1
+    }
+
+    /// The reactor whose submitter a disk is used through: the one that takes the calls, if it has
+    /// a lane of the disk, and else that of the first lane, so that only one other thread is woken.
+    fn home(&self, device: &Device) -> usize {
+        let homes = |lane: usize| self.host.home_of(device, lane);
+        let here = (0..usize::from(device.queues())).any(|lane| homes(lane) == self.reactor());
+        if here { self.reactor() } else { homes(0) }
     }
 
     /// Whether `handle` is an open disk.
@@ -270,61 +289,53 @@ impl Disks {
     }
 
     /// The priority of the process that asks for this, or of its thread.
-    fn priority(&self, request: &Request) -> IoPrio {
+    fn priority(&self, process: u32) -> IoPrio {
         let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
-        processes.priority(request.pid(), Instant::now(), priority_of)
+        processes.priority(process, Instant::now(), priority_of)
     }
 
-    pub(crate) fn read(
-        &self,
-        request: &Request,
-        handle: u64,
-        offset: u64,
-        len: u32,
-        reply: ReplyData,
-    ) {
+    /// Reads, for a process.
+    pub(crate) fn read(&self, process: u32, handle: u64, offset: u64, len: u32, caller: Caller) {
         let (device, opener) = match self.opener(handle) {
             Ok(found) => found,
-            Err(error) => return reply.error(error),
+            Err(error) => return caller.fail(error),
         };
         let limits = device.limits();
         let end = limits.size().bytes();
         let len = u64::from(len).min(end.saturating_sub(offset));
         if len == 0 {
-            return reply.data(&[]);
+            return caller.end(Outcome::Read(&[]));
         }
         let block = u64::from(limits.logical_block_size);
         let start = offset - offset % block;
         let whole = (offset + len).next_multiple_of(block) - start;
         let bio = Bio::read(start / SECTOR, Buf::zeroed(whole as usize));
-        let skip = (offset - start) as usize;
-        let reply = Reply::Read { reply, skip, len: len as usize };
-        opener.enter(bio, Kept::default(), self.priority(request), reply);
+        let kind = Kind::Read { skip: (offset - start) as usize, len: len as usize };
+        opener.enter(bio, Kept::default(), self.priority(process), Reply { caller, kind });
     }
 
-    /// Writes; `durable` if it has to be so when it has ended.
+    /// Writes bytes at an offset; `durable` if they have to be so when it has ended.
     pub(crate) fn write(
         &self,
-        request: &Request,
+        process: u32,
         handle: u64,
-        offset: u64,
-        bytes: &[u8],
+        (offset, bytes): (u64, &[u8]),
         durable: bool,
-        reply: ReplyWrite,
+        caller: Caller,
     ) {
         let (device, opener) = match self.opener(handle) {
             Ok(found) => found,
-            Err(error) => return reply.error(error),
+            Err(error) => return caller.fail(error),
         };
         let limits = device.limits();
         let block = u64::from(limits.logical_block_size);
         let end = limits.size().bytes();
         if offset >= end {
-            return reply.error(Errno::ENOSPC);
+            return caller.fail(Errno::ENOSPC);
         }
         let len = (bytes.len() as u64).min(end - offset);
         if len == 0 {
-            return reply.written(0);
+            return caller.end(Outcome::Written(0));
         }
         let lead = offset % block;
         let whole = (lead + len).next_multiple_of(block);
@@ -336,18 +347,18 @@ impl Disks {
         });
         let flags = if durable { Flags::FUA } else { Flags::NONE };
         let bio = Bio::write((offset - lead) / SECTOR, buf).with(flags);
-        let reply = Reply::Write { reply, len: len as u32 };
-        opener.enter(bio, kept, self.priority(request), reply);
+        let kind = Kind::Write { len: len as u32 };
+        opener.enter(bio, kept, self.priority(process), Reply { caller, kind });
     }
 
     /// Makes everything durable that was answered before.
-    pub(crate) fn flush(&self, request: &Request, handle: u64, reply: ReplyEmpty) {
+    pub(crate) fn flush(&self, process: u32, handle: u64, caller: Caller) {
         match self.opener(handle) {
             Ok((_, opener)) => {
-                let (priority, reply) = (self.priority(request), Reply::Flush(reply));
-                opener.enter(Bio::flush(), Kept::default(), priority, reply);
+                let reply = Reply { caller, kind: Kind::Flush };
+                opener.enter(Bio::flush(), Kept::default(), self.priority(process), reply);
             }
-            Err(error) => reply.error(error),
+            Err(error) => caller.fail(error),
         }
     }
 }

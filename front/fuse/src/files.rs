@@ -17,6 +17,7 @@ use weir_control::{Failure, Node, Tree};
 
 use crate::disks::Disks;
 use crate::inodes::{Inodes, join, parent};
+use crate::port::{Caller, Outcome};
 
 /// Nothing is kept by the kernel: `iosched/` comes and goes with its scheduler.
 const KEPT: Duration = Duration::ZERO;
@@ -28,7 +29,7 @@ const CLAIMED_LEN: u64 = weir_control::tree::VALUE_MAX as u64;
 const BACKGROUND: u16 = 1024;
 
 /// The most that one call writes, bytes; the block layer cuts it to what the disk can take.
-const WRITE_BYTES_MAX: u32 = 1 << 20;
+pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// Stores under way at one time, each on a thread of its own; a further one is told EBUSY.
 const STORES_MAX: usize = 64;
@@ -238,12 +239,26 @@ fn errno(failure: Failure) -> Errno {
     Errno::from_i32(failure.errno.number())
 }
 
+/// Why a call failed.
+fn why(outcome: &Outcome<'_>) -> Errno {
+    match outcome {
+        Outcome::Failed(errno) => *errno,
+        // The answer to another call.
+        Outcome::Read(_) | Outcome::Written(_) | Outcome::Flushed => Errno::EIO,
+    }
+}
+
+/// Agrees with the kernel on how a mount is served. One that has less of this, or a library that
+/// takes less, serves as well.
+pub(crate) fn agree(config: &mut KernelConfig) {
+    let _ = config.set_max_background(BACKGROUND);
+    let _ = config.set_max_write(WRITE_BYTES_MAX);
+    let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+}
+
 impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // A kernel that has less of these, or a library that takes less, serves as well.
-        let _ = config.set_max_background(BACKGROUND);
-        let _ = config.set_max_write(WRITE_BYTES_MAX);
-        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        agree(config);
         Ok(())
     }
 
@@ -312,7 +327,11 @@ impl Filesystem for Files {
         reply: ReplyData,
     ) {
         if self.disks.has(fh.0) {
-            return self.disks.read(request, fh.0, offset, size, reply);
+            let caller = Caller::library(|outcome| match outcome {
+                Outcome::Read(bytes) => reply.data(bytes),
+                outcome => reply.error(why(&outcome)),
+            });
+            return self.disks.read(request.pid(), fh.0, offset, size, caller);
         }
         match self.text(ino, fh, offset, size) {
             Ok(bytes) => reply.data(&bytes),
@@ -334,7 +353,11 @@ impl Filesystem for Files {
     ) {
         if self.disks.has(fh.0) {
             let durable = flags.0 & OFlags::DSYNC.bits() as i32 != 0;
-            return self.disks.write(request, fh.0, offset, data, durable, reply);
+            let caller = Caller::library(|outcome| match outcome {
+                Outcome::Written(len) => reply.written(len),
+                outcome => reply.error(why(&outcome)),
+            });
+            return self.disks.write(request.pid(), fh.0, (offset, data), durable, caller);
         }
         // As in sysfs: wherever it is put, a write is one store of at most a page.
         let taken = &data[..data.len().min(weir_control::tree::VALUE_MAX)];
@@ -350,7 +373,11 @@ impl Filesystem for Files {
 
     fn fsync(&self, request: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
         if self.disks.has(fh.0) {
-            return self.disks.flush(request, fh.0, reply);
+            let caller = Caller::library(|outcome| match outcome {
+                Outcome::Flushed => reply.ok(),
+                outcome => reply.error(why(&outcome)),
+            });
+            return self.disks.flush(request.pid(), fh.0, caller);
         }
         reply.ok();
     }

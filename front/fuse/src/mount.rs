@@ -12,6 +12,7 @@ use weir_control::Tree;
 
 use crate::disks::Disks;
 use crate::files::{DEV, Files};
+use crate::inner::Inner;
 
 /// What is mounted, as /proc/mounts says it: its source and the second half of its type.
 const SOURCE: &str = "weir";
@@ -25,7 +26,7 @@ pub(crate) struct Mount {
     folder: PathBuf,
     session: Option<BackgroundSession>,
     /// The disks, in it; `None` where they are part of the tree's.
-    inner: Option<BackgroundSession>,
+    inner: Option<Inner>,
     disks: Arc<Disks>,
 }
 
@@ -130,7 +131,7 @@ impl Mount {
         }
         let files = |root| Files::new(Arc::clone(&tree), Arc::clone(&disks), root);
         let session = fuser::spawn_mount(files(""), &folder, &config).map_err(refused)?;
-        let inner = fuser::spawn_mount(files(DEV), folder.join(DEV), &config)
+        let inner = Inner::open(&folder.join(DEV), files(DEV), &disks, &config)
             .inspect_err(|error| {
                 let folder = folder.display();
                 tracing::warn!("tree {folder}: the disks share its thread: {DEV}: {error}");
@@ -151,13 +152,13 @@ impl Drop for Mount {
         // Lazily, which a file that is still open does not hinder. For an ordinary user, who may
         // not unmount, dropping the session does it.
         let detached = unmount(&self.folder, UnmountFlags::DETACH).is_ok();
-        for session in [self.inner.take(), self.session.take()].into_iter().flatten() {
-            if detached {
-                // It would unmount once more, by name, and that may be another mount by now.
-                std::mem::forget(session);
-            } else {
-                drop(session);
-            }
+        let (inner, session) = (self.inner.take(), self.session.take());
+        if detached {
+            // They would unmount once more, by name, and that may be other mounts by now.
+            std::mem::forget((inner, session));
+        } else {
+            drop(inner);
+            drop(session);
         }
     }
 }

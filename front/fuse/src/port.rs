@@ -4,40 +4,93 @@
 //! Each call has memory of its own from the kernel's copy to its end, so that any number of them
 //! may be under way.
 
-use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
+use fuser::Errno;
 use weir_bio::{Bio, GroupId, IoPrio, Status};
 use weir_control::Seen;
 use weir_live::{Answer, Door, Host, Job};
 use weir_queue::{ClientTimes, Completion, Device, Error, Kept, Tally};
 
-/// The reply to an I/O: the kernel's request to answer, and the bytes it counts.
-pub(crate) enum Reply {
+use crate::wire::Pending;
+
+/// How a call ended.
+pub(crate) enum Outcome<'a> {
+    /// These bytes were read.
+    Read(&'a [u8]),
+    /// So many bytes were written.
+    Written(u32),
+    /// What was answered before is durable.
+    Flushed,
+    Failed(Errno),
+}
+
+/// The way to answer a call, once; dropped, it says EIO.
+pub(crate) enum Caller {
+    /// Through the library, whose thread took the call.
+    Library(Box<dyn FnOnce(Outcome<'_>) + Send>),
+    /// A reactor took it.
+    Kernel(Pending),
+}
+
+impl Caller {
+    pub(crate) fn library(answer: impl FnOnce(Outcome<'_>) + Send + 'static) -> Caller {
+        Caller::Library(Box::new(answer))
+    }
+
+    pub(crate) fn end(self, outcome: Outcome<'_>) {
+        match (self, outcome) {
+            (Caller::Library(answer), outcome) => answer(outcome),
+            (Caller::Kernel(pending), Outcome::Read(bytes)) => pending.done(bytes),
+            (Caller::Kernel(pending), Outcome::Written(len)) => pending.written(len),
+            (Caller::Kernel(pending), Outcome::Flushed) => pending.done(&[]),
+            (Caller::Kernel(pending), Outcome::Failed(errno)) => pending.failed(errno),
+        }
+    }
+
+    pub(crate) fn fail(self, errno: Errno) {
+        self.end(Outcome::Failed(errno));
+    }
+}
+
+/// The reply to an I/O: the call to answer, and the bytes it counts.
+pub(crate) struct Reply {
+    pub(crate) caller: Caller,
+    pub(crate) kind: Kind,
+}
+
+/// The I/O that a reply is to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
     /// A read: so many bytes behind so many that were read because blocks are whole.
-    Read { reply: ReplyData, skip: usize, len: usize },
+    Read {
+        skip: usize,
+        len: usize,
+    },
     /// A write of so many bytes.
-    Write { reply: ReplyWrite, len: u32 },
-    /// A flush.
-    Flush(ReplyEmpty),
+    Write {
+        len: u32,
+    },
+    Flush,
 }
 
 impl Answer for Reply {
     fn end(self, completion: Completion) {
         let Completion { status, data, .. } = completion;
-        match self {
-            Reply::Read { reply, .. } if !status.is_ok() => reply.error(errno(status)),
-            Reply::Write { reply, .. } if !status.is_ok() => reply.error(errno(status)),
-            Reply::Flush(reply) if !status.is_ok() => reply.error(errno(status)),
-            Reply::Read { reply, skip, len } => match data.bufs() {
-                Some([buf]) => reply.data(&buf[skip..skip + len]),
+        let Reply { caller, kind } = self;
+        if !status.is_ok() {
+            return caller.fail(errno(status));
+        }
+        match kind {
+            Kind::Read { skip, len } => match data.bufs() {
+                Some([buf]) => caller.end(Outcome::Read(&buf[skip..skip + len])),
                 // Zeros without memory of their own, or pieces.
                 _ => {
                     let mut bytes = vec![0; data.len()];
                     data.copy_to(&mut bytes);
-                    reply.data(&bytes[skip..skip + len]);
+                    caller.end(Outcome::Read(&bytes[skip..skip + len]));
                 }
             },
-            Reply::Write { reply, len } => reply.written(len),
-            Reply::Flush(reply) => reply.ok(),
+            Kind::Write { len } => caller.end(Outcome::Written(len)),
+            Kind::Flush => caller.end(Outcome::Flushed),
         }
     }
 }
@@ -46,8 +99,8 @@ fn errno(status: Status) -> Errno {
     Errno::from_i32(status.errno())
 }
 
-/// No bound on the calls that wait to be accepted but the kernel's own on those under way: its
-/// thread must not wait, as it answers for every other file.
+/// No bound on the calls that wait to be accepted but the kernel's own on those under way: a
+/// thread that takes calls must not wait, as it answers for every other file.
 const BACKLOG: usize = usize::MAX;
 
 /// The way to a disk. Dropping it gives the submitter back.
@@ -88,8 +141,8 @@ impl Opener {
             self.priority.set(priority);
         }
         let job = Job::new(Bio { ioprio: priority, ..bio }, reply).keeping(kept);
-        // The thread that takes the kernel's calls is no reactor.
-        self.door.enter(job, || false);
+        // Without a bound there always is a place.
+        self.door.enter(job, || true);
     }
 }
 
