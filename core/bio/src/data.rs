@@ -386,7 +386,8 @@ impl Data {
         }
     }
 
-    /// Copies `bytes` to byte `at` and on. Zeros become memory for it.
+    /// Copies `bytes` to byte `at` and on. Zeros that no memory holds become memory for it
+    /// ([`materialise`](Data::materialise)).
     ///
     /// # Panics
     /// When they reach beyond the end.

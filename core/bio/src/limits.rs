@@ -11,6 +11,17 @@ use crate::{PAGE, SECTOR};
 const MAX_SECTORS_CAP: u32 = 4096 * 2;
 
 /// Everything a device says about itself. Sectors are 512 bytes.
+///
+/// [`of_memory`](Limits::of_memory) is a start for a driver in memory, [`Limits::default`] for any
+/// other; each says its values. An op that the limits do not offer never reaches the driver:
+///
+/// | op | reaches the driver if | else |
+/// |---|---|---|
+/// | flush | `volatile_cache` | ends at once, as what is answered is durable |
+/// | FUA on a write | `fua` and `volatile_cache` | a flush follows the write, if `volatile_cache` |
+/// | discard | `max_hw_discard_sectors` and `max_user_discard_sectors` are not 0 | ends `NotSupp` |
+/// | zeroes | `max_write_zeroes_sectors` is not 0 | ends `NotSupp` |
+/// | write | `read_only` is false | refused |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Size of the device, sectors.
@@ -22,9 +33,9 @@ pub struct Limits {
     pub read_only: bool,
     /// Seeks cost time.
     pub rotational: bool,
-    /// Completed writes may sit in a cache that power loss empties.
+    /// Completed writes may sit in a cache that power loss empties. False: no flush comes.
     pub volatile_cache: bool,
-    /// The device does FUA writes itself.
+    /// The device does FUA writes itself. Means nothing without `volatile_cache`.
     pub fua: bool,
     /// So it does zeroes and discards with FUA.
     pub fua_ranges: bool,
@@ -88,6 +99,10 @@ pub struct Limits {
     pub atomic_write_boundary_sectors: u32,
 }
 
+/// A device of one way to be written to and read from, and of capacity 0, which is to be set:
+/// blocks of 512 bytes; requests of at most 255 sectors (`max_hw_sectors`) and 128 segments of
+/// 64 KiB; memory aligned to 512 bytes, in buffers. No discard, zeroes, secure erase, prefetch or
+/// atomic write; no cache, so no flush comes. Not rotational, may be written.
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
@@ -179,7 +194,9 @@ const MEMORY_SECTORS_MAX: u32 = 32 << 11;
 
 impl Limits {
     /// The limits of a device in memory, or on nothing at all: any address, any pieces, any length
-    /// that a range has.
+    /// that a range has. Reads and writes of at most 32 MiB; discard and fast zeroes, each in units
+    /// of 512 bytes and of any length; [foreign memory](Limits::takes_segments). The rest is as in
+    /// [`Limits::default`]: no cache, so no flush comes.
     #[must_use]
     pub fn of_memory(capacity: u64) -> Limits {
         Limits {

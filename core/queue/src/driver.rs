@@ -118,6 +118,8 @@ pub trait Driver: Send + Sync {
     /// The requirements for its queues.
     fn queues(&self) -> Queues;
 
+    /// Default: `None`, tags of its own.
+    ///
     /// Tags that the device shares with others, as the logical units behind one host adapter do:
     /// the set is made once, and each of their drivers names it. [`Queues::depth`], `reserved` and
     /// `shared_tags` mean nothing then. `None`: the device has its own. The answer never changes.
@@ -128,24 +130,32 @@ pub trait Driver: Send + Sync {
         None
     }
 
+    /// Default: false.
+    ///
     /// Whether it is a mapper that is bio-based, as dm's linear and striped targets are: what comes
     /// out of its queue goes through the queues of the devices below, which throttle writes.
     fn is_bio_based(&self) -> bool {
         false
     }
 
+    /// Default: false.
+    ///
     /// Whether its queues take passthrough commands: requests with a [command
     /// block](Request::cdb), whose memory may have any length. Without that none arrives.
     fn takes_commands(&self) -> bool {
         false
     }
 
+    /// Default: `None`, no bound beside the tags.
+    ///
     /// The places that its requests need beside their tags. `None`: tags are all. The answer never
     /// changes.
     fn budget(&self) -> Option<Arc<dyn Budget>> {
         None
     }
 
+    /// Default: nothing, for a driver that leaves time-outs to the core.
+    ///
     /// A request may take so long from now on, ns; 0: as long as it likes. Told when a device is
     /// made of the driver, and when its `io_timeout` changes: for a driver that ends what takes
     /// too long itself ([`Cancel::Recovering`]).
@@ -153,6 +163,8 @@ pub trait Driver: Send + Sync {
         let _ = timeout_ns;
     }
 
+    /// Default: nothing, for a queue that opens at once.
+    ///
     /// Does what opening hard queue `index` would have to wait for, such as a connection. Called
     /// beforehand, and never on a thread that turns lanes: may block. It may be called again, and
     /// the queue may not be opened after all.
@@ -164,6 +176,8 @@ pub trait Driver: Send + Sync {
         Ok(())
     }
 
+    /// Default: nothing.
+    ///
     /// The device is being brought to rest, or is not any more: it has come to rest, or goes on. A
     /// driver that lets requests wait for what may never come, such as a path, ends them meanwhile,
     /// because the device waits for their end. By any thread; it does not wait.
@@ -178,6 +192,8 @@ pub trait Driver: Send + Sync {
     /// The failure, naming the device.
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError>;
 
+    /// Default: the size in [`limits`](Driver::limits), unchanged: a device that does not grow.
+    ///
     /// Makes the device at least so many sectors large if that can be, and says how large it is:
     /// what was enlarged from outside counts. It never shrinks. May block.
     ///
@@ -188,12 +204,16 @@ pub trait Driver: Send + Sync {
         Ok(self.limits().size())
     }
 
+    /// Default: that in [`limits`](Driver::limits).
+    ///
     /// Its write cache as far as is known now: a target may be told to use one while it is in use,
     /// after its [limits](Driver::limits) were asked for.
     fn write_cache(&self) -> WriteCache {
         self.limits().write_cache()
     }
 
+    /// Default: never tells.
+    ///
     /// Tells `listener` when [`enlarge`](Driver::enlarge) may find something that it did not
     /// before, such as a larger size or a write cache: on the thread that turns a lane, which waits
     /// for it. A second listener takes the first one's place.
@@ -201,17 +221,21 @@ pub trait Driver: Send + Sync {
         drop(listener);
     }
 
-    /// What it shows of itself in the tree, beside what every device has. `None`: nothing.
+    /// Default: `None`, nothing. What it shows of itself in the tree, beside what every device has.
     fn attributes(&self) -> Option<&dyn DeviceAttributes> {
         None
     }
 
+    /// Default: `None`.
+    ///
     /// The target port that its requests pass. `None`: every way to it is as good as another. The
     /// answer never changes.
     fn target_port(&self) -> Option<Arc<dyn TargetPort>> {
         None
     }
 
+    /// Default: `None`.
+    ///
     /// What is known of the device whatever the path to it, for
     /// [`Backing::open_unreached`](crate::Backing::open_unreached) of another path. `None`: it may
     /// have no other.
@@ -219,20 +243,23 @@ pub trait Driver: Send + Sync {
         None
     }
 
+    /// Default: none.
+    ///
     /// The faults that it knows of on the way to the device now, a sentence each: a server that is
     /// lost, a connection that is down. By any thread; it does not wait.
     fn faults(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The partitions that it has, if it is the driver of a pool.
+    /// Default: `None`. The partitions that it has, if it is the driver of a pool.
     fn partitions(&self) -> Option<&dyn Partitions> {
         None
     }
 
+    /// Default: everything is data, which is always correct.
+    ///
     /// Which of `sectors` sectors from `sector` are allocated: consecutive extents, [`EXTENTS_MAX`]
-    /// at most, that cover the range or its beginning. "Everything is data" is always correct. May
-    /// block.
+    /// at most, that cover the range or its beginning. May block.
     ///
     /// # Errors
     /// The failure, naming the device.
@@ -268,7 +295,16 @@ pub enum Cancel {
     Recovering,
 }
 
-/// One hardware queue of a device: the data side, with a home thread for life.
+/// One hardware queue of a device: the data side, with a home thread for life. No call may block:
+/// the thread turns other queues too.
+///
+/// # One answer for all bios
+/// A request is one bio or several neighbours that were merged, and its status ends all of them:
+/// one bad sector fails each I/O of the request that touches it, and the core does not send them
+/// again one by one. A driver cannot narrow an answer to a part. One whose sectors fail for
+/// themselves has its disk opened with the option `nomerges=2`, which merges nothing; a submitter
+/// keeps a single I/O apart with [`Flags::NOMERGE`](weir_bio::Flags::NOMERGE). Bios that differ in
+/// one of [`Flags::ALIKE`](weir_bio::Flags::ALIKE) are never in one request.
 ///
 /// # Contract
 /// A request that `submit` takes is answered through `reap` exactly once, never inside `submit`:
@@ -287,15 +323,25 @@ pub trait DriverQueue: Send {
     /// The burst is over: ring the doorbell, once for all of it.
     fn commit(&mut self, now: Nanos);
 
-    /// The queue is open: `lane` has its lane turned, and so itself reaped. For a driver whose
-    /// answers come through another device, the queue of another lane, or threads. It may be called
-    /// by any thread and at any time, also in a turn of that lane; once for many answers is enough.
+    /// Default: drops `lane`, for a driver that needs no waking.
+    ///
+    /// The queue is open: [`lane.wake()`](Wake::wake) has its lane turned, and so itself reaped.
+    /// For a driver whose answers come through another device, the queue of another lane, or
+    /// threads. The driver wakes from any thread and at any time, also in a turn of that lane, as
+    /// often as it likes; once for many answers is enough, if they were there before the call.
+    ///
+    /// A driver whose answers come from threads of the program takes this one, and answers true in
+    /// [`announces`](DriverQueue::announces). [`event_fd`](DriverQueue::event_fd) is for a
+    /// descriptor that there is anyway, such as a device's or a ring's.
     fn at_home(&mut self, lane: Arc<dyn Wake>) {
         let _ = lane;
     }
 
+    /// Default: whether there is an [`event_fd`](DriverQueue::event_fd).
+    ///
     /// Whether the driver says when there is something to reap: by its event, or by having its lane
-    /// turned. Without that a lane that holds requests is turned in every round.
+    /// turned. Without that a lane that holds requests is turned in every round, so one that wakes
+    /// its lane ([`at_home`](DriverQueue::at_home)) says true here.
     fn announces(&self) -> bool {
         self.event_fd().is_some()
     }
@@ -303,6 +349,8 @@ pub trait DriverQueue: Send {
     /// Hands over what has been answered.
     fn reap(&mut self, now: Nanos, done: &mut Done);
 
+    /// Default: [`Cancel::Pending`], right for a driver that cannot take a request back.
+    ///
     /// Tries to end a request whose time is up. Asked once for each, and again after
     /// [`Cancel::Recovering`].
     fn cancel(&mut self, tag: Tag) -> Cancel {
@@ -310,24 +358,32 @@ pub trait DriverQueue: Send {
         Cancel::Pending
     }
 
+    /// Default: `None`.
+    ///
     /// Until when requests wait for a device that cannot be reached and may come back; their
     /// time-out does not run meanwhile. The driver ends what waits when that moment has passed.
     fn outage_until(&self) -> Option<Nanos> {
         None
     }
 
+    /// Default: `None`.
+    ///
     /// When to reap without being told, for drivers that model time. One that comes to name a time
     /// while it holds no request [announces](DriverQueue::announces).
     fn wake_at(&self) -> Option<Nanos> {
         None
     }
 
-    /// Becomes readable when there is something to reap. `None`: answers come only from
-    /// [`wake_at`](DriverQueue::wake_at), or are there at the next reap.
+    /// Default: `None`: answers come from [`wake_at`](DriverQueue::wake_at), after a
+    /// [wake](DriverQueue::at_home), or are there at the next reap.
+    ///
+    /// Becomes readable when there is something to reap.
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
+    /// Default: `None`.
+    ///
     /// A way to wait for answers, or until `beside` becomes readable, that takes less than polling
     /// [`event_fd`](DriverQueue::event_fd), which is readable no more from then on. For the home
     /// thread. `None`: there is none.

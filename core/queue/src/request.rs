@@ -309,7 +309,10 @@ impl Request {
     }
 
     /// Moves all memory to `lent`, so that the driver owns it while it may still be touched. It
-    /// comes back with [`Done::push_lent`](crate::driver::Done::push_lent), in the same order.
+    /// comes back with [`Done::push_lent`](crate::driver::Done::push_lent), in the same order. A
+    /// request without data lends [`Data::None`] for each bio, which comes back likewise: all
+    /// requests can be treated alike. One that was not lent is answered with
+    /// [`Done::push`](crate::driver::Done::push).
     pub fn lend(&mut self, lent: &mut Vec<Data>) {
         self.for_each_data(|data| lent.push(std::mem::take(data)));
     }

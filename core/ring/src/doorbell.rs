@@ -2,9 +2,10 @@
 
 use crate::sync::{Alone, AtomicU32, Ordering, fence};
 
-/// The way to wake the owner: an eventfd, an unpark.
+/// The way to wake an owner: an eventfd, an unpark.
 pub trait Wake: Send + Sync {
-    /// Wakes it. Called once per sleep at most.
+    /// Wakes it, from any thread. A [`Doorbell`] calls it once per sleep at most; other callers as
+    /// often as they like: a wake of an owner that is awake has it look once more.
     fn wake(&self);
 }
 

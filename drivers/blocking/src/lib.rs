@@ -60,9 +60,15 @@ const THREADS_MAX: u16 = 64;
 /// - One that **panics** fails its request with EIO, and the thread goes on (in a program whose
 ///   panics unwind).
 /// - One that **does not return** keeps its thread and its memory. Its request ends with ETIMEDOUT
-///   when its time is up (`io_timeout`, 30 s if not told), and its sectors stay fenced. The other
-///   threads go on; with the last one gone every request times out.
-///   [`Driver::faults`] says how many such calls there are. Time-outs are looked for once a second.
+///   (EIO for a client over NBD, which has no word for it) when its time is up (`io_timeout`, 30 s
+///   if not told), and its sectors stay fenced: reads and writes that overlap them wait, up to
+///   their own `io_timeout`. The other threads go on; with the last one gone every request times
+///   out. [`Driver::faults`] says how many such calls there are. Time-outs are looked for once a
+///   second.
+///
+/// # Errors of a part
+/// A call may be for several I/Os that were merged, and its error ends all of them. Where sectors
+/// fail for themselves, the disk is opened with the option `nomerges=2`.
 pub trait BlockingDriver: Send + Sync + 'static {
     /// Its size in bytes, whole blocks. Asked once, by [`Blocking::new`].
     fn size(&self) -> u64;

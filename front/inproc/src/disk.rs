@@ -38,7 +38,9 @@ const BACKLOG: usize = 4096;
 ///
 /// A back end that hangs cannot be waited for for ever. After the
 /// [limit](Builder::close_limit) `close` gives up with an error and the disk goes on: I/O ends when
-/// its time is up, and close may be tried again. Once the last handle is dropped as well, the
+/// its time is up, and close may be tried again. The drop of the last handle is one more try and
+/// waits as long again, because what was accepted is given up behind it;
+/// [`Builder::drop_aside`] leaves that to a thread. Once the last handle is dropped as well, the
 /// disk's own reactors end; every [`Pending`] and callback still open is told
 /// [`Offline`](weir_bio::Status::Offline), and memory that the back end may still touch is never
 /// freed.
@@ -273,6 +275,12 @@ impl Disk {
     /// flushes, and gives its file or its connections up. Waits at most the
     /// [limit](Builder::close_limit). I/O that comes afterwards ends with
     /// [`Offline`](weir_bio::Status::Offline); closing again is nothing.
+    ///
+    /// `Ok` says that every write which ended well is durable. One that ended
+    /// [`Timeout`](weir_bio::Status::Timeout) promised nothing and is not waited for: a driver that
+    /// was not able to take it back may still carry it out, after the close too.
+    /// [`Stats::quarantined`] counts those; a program that opens the same storage anew, or hands it
+    /// on, closes only when it is 0.
     ///
     /// # Errors
     /// I/O that did not end in time, with the disk, how many I/Os and the age of the oldest; a

@@ -15,7 +15,7 @@
 //! | threads that wait for a few | [`Disk::start`]: a [`Pending`] | `start` at the [backlog] |
 //! | code that goes on at an end | [`Disk::submit`]: a callback | as `start` |
 //! | threads and a loop of your own | [`Device::submitter`], a [`Lane`] | nothing |
-//! | clients in other processes | an [`nbd::Server`] on [`Disk::host`] | nothing |
+//! | clients in other processes | an [`nbd::Server`] (feature `server`) | nothing |
 //! | a disk of your own | [`BlockingDriver`], or a [`Driver`] | only the calls of the first |
 //! | a scheduler of your own | a [`Scheduler`] in [`Schedulers`] | no call may |
 //!
@@ -113,11 +113,14 @@
 //! - **Panics**: a callback, a driver's queue or a scheduler that panics does so on a reactor and
 //!   ends the process, as others wait for that reactor. The calls of a [`BlockingDriver`] may
 //!   panic, and so may [`Driver::allocation`] under a server: the request or the question fails.
-//!   Threads of weir's own that make calls of files for others answer with an error.
+//!   Threads of weir's own that make calls of files for others answer with an error. A request
+//!   that a [`Driver`]'s own thread took along when it panicked ends [`Timeout`](Status::Timeout).
 //! - **Cancel**: [`Disk::cancel`] ends an I/O that was not accepted yet. Dropping a [`Pending`] or
 //!   a [`Session`] calls nothing back; the I/O goes on, and its memory is freed when the device has
 //!   let go of it. One without an answer ends [`Timeout`](Status::Timeout) after `io_timeout` (30 s
-//!   if not told), and its sectors stay fenced until the device answers.
+//!   if not told), and its sectors stay fenced until the device answers: reads and writes that
+//!   overlap them wait, and end `Timeout` when their own time is up.
+//! - **Log**: it goes to the crate `tracing`, and is seen in a program with a subscriber.
 //!
 //! # Features
 //! None is there unless asked for; memory, files, mapped disks and drivers of the program's own
@@ -135,10 +138,10 @@
 //! # What lies below
 //! [`Device`], [`Submitter`], [`Lane`] and [`Bell`] are the queue core for those who bring their
 //! own threads; [`Host`] turns it on threads of its own.
-
+//!
+#![cfg_attr(feature = "server", doc = "[`nbd::Server`]: nbd::Server")]
+#![cfg_attr(not(feature = "server"), doc = "[`nbd::Server`]: #features")]
 #![forbid(unsafe_code)]
-// The front page names what only features bring; it is published with all of them.
-#![cfg_attr(not(feature = "server"), allow(rustdoc::broken_intra_doc_links))]
 
 mod aside;
 mod boot;
@@ -190,13 +193,13 @@ pub use weir_access::{Address, Allow, Listen};
 pub use weir_bio::units;
 pub use weir_bio::{
     Acquire, Bio, Buf, BufPool, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Owner, Piece,
-    Segment, Segments, Status,
+    RqId, Segment, Segments, Size, Status, WriteCache,
 };
 pub use weir_live::{Clock, EventWake, Host, Limited, PollCounts, PollMode, Polling, Unpark};
 pub use weir_queue::{
-    Affinity, Backing, Batch, Bell, Cancel, Caps, Completion, Config, Device, Done, Driver,
-    DriverError, DriverQueue, Extent, Groups, Home, Identity, Lane, Latencies, MapControl,
-    Progress, QueueMode, Queues, Refused, Request, Schedulers, Spread, Stats, Step, Submitter, Tag,
-    TargetKind, TargetOption, Wake, Watch,
+    Affinity, Backing, Batch, Bell, Budget, Cancel, Caps, Completion, Config, Device, Done, Driver,
+    DriverError, DriverQueue, EXTENTS_MAX, Extent, Groups, Home, Identity, Lane, Latencies,
+    MapControl, Progress, QueueMode, Queues, Refused, Request, Schedulers, Spread, Stats, Step,
+    Submitter, Tag, TagSet, TargetKind, TargetOption, Waiter, Wake, Watch,
 };
 pub use weir_sched::{Absorbed, Ended, Family, Merge, Rq, SchedTag, Scheduler, Setup};

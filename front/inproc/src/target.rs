@@ -779,6 +779,15 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_with_has_a_row_for_each_option_of_every_target() {
+        let page = include_str!("target/made.rs");
+        for option in options() {
+            let row = format!("/// | `{}` |", option.name);
+            assert!(page.contains(&row), "no row for {}", option.name);
+        }
+    }
+
+    #[test]
     fn options_reach_the_configuration() {
         let target = Target::parse(
             "ram:1M,queue_mode=sq,scheduler=noop,nr_requests=64,nomerges=2,barriers=off,readonly,\

@@ -123,6 +123,56 @@ fn a_call_that_never_returns_holds_up_neither_its_disk_nor_others_and_is_told() 
     }
 }
 
+#[test]
+fn a_close_says_ok_beside_a_call_that_was_timed_out_and_the_statistics_count_it() {
+    let (memory, has_begun, let_go) = Memory::stuck();
+    let target = Target::driver(blocking(memory, 2)).with("io_timeout", 1).unwrap();
+    let disk = Disk::builder(target).open().unwrap();
+    let lost = disk.start(Bio::read(0, Buf::zeroed(4096)));
+    has_begun.recv().unwrap();
+    assert_eq!(lost.wait().status, Status::Timeout);
+    assert_eq!(disk.stats().quarantined, 1);
+    disk.close().unwrap();
+    assert_eq!(disk.stats().quarantined, 1, "the call has not returned");
+    let_go.send(()).unwrap();
+}
+
+#[test]
+fn one_bad_sector_fails_all_that_was_merged_with_it_and_itself_alone_without_merging() {
+    struct Bad(Memory);
+    impl BlockingDriver for Bad {
+        fn size(&self) -> u64 {
+            SIZE
+        }
+        fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+            let bad = (offset..offset + bytes.len() as u64).contains(&(3 * 4096));
+            if bad { Err(io::Error::from_raw_os_error(5)) } else { self.0.read(offset, bytes) }
+        }
+        fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(offset, bytes)
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    for (nomerges, failed) in [("0", 8), ("2", 1)] {
+        let driver = Blocking::new(Bad(Memory::new()), BlockingOptions::new()).unwrap();
+        let target = Target::driver(Arc::new(driver)).with("nomerges", nomerges).unwrap();
+        let disk = Disk::builder(target.with("queues", 1).unwrap()).open().unwrap();
+        let mut session = disk.session().unwrap();
+        for block in 0..8 {
+            session.submit(Bio::read(block * 8, Buf::zeroed(4096)));
+        }
+        let mut bad = 0;
+        while session.in_flight() > 0 {
+            session.wait(|ended| bad += usize::from(!ended.status.is_ok()));
+        }
+        assert_eq!(bad, failed, "nomerges={nomerges}");
+        drop(session);
+        disk.close().unwrap();
+    }
+}
+
 struct Fifo {
     staged: VecDeque<Rq>,
     name: &'static str,

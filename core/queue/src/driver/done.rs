@@ -77,7 +77,8 @@ impl Done {
         self.requeued.push(Requeued { tag, after_ns, lent });
     }
 
-    /// Says more about the end of a [command](crate::Request::cdb), beside its answer in the same reap.
+    /// Says more about the end of a [command](crate::Request::cdb), beside its answer in the same
+    /// reap.
     pub fn push_detail(&mut self, tag: Tag, detail: Detail) {
         let len = detail.sense.as_ref().map_or(0, |sense| sense.len());
         assert!(len <= SENSE_MAX, "sense data of {len} bytes, at most {SENSE_MAX}");

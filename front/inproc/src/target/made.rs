@@ -56,7 +56,26 @@ impl Target {
     }
 
     /// The same with an option more, as `,NAME=VALUE` in a target string; the value is taken as it
-    /// is.
+    /// is. Options of every target, a [driver](Target::driver) of the program's own too:
+    ///
+    /// | option | value | default |
+    /// |---|---|---|
+    /// | `queue_mode` | `sq`, `mq` | `mq` |
+    /// | `queues` | hard queues, 1 to 64 | one for each reactor |
+    /// | `spread` | `submitter`, `round-robin` | `submitter` |
+    /// | `scheduler` | a name, as `none`, `mq-deadline`, `kyber`, `bfq` | as Linux picks |
+    /// | `compat` | the release whose behaviour the scheduler has | `6.18` |
+    /// | `nr_requests` | requests that the queue holds, 4 to 2048 | as the scheduler says |
+    /// | `nomerges` | 0 merges, 1 only what is cheap to find, 2 never | 0 |
+    /// | `wbt_lat_usec` | latency of reads that throttles writes, us; 0: none | 2000, or 75000 |
+    /// | `max_sectors_kb` | largest request, KiB | the driver's, at most 4096 |
+    /// | `io_timeout` | time of a request for its answer, ms | 30000 |
+    /// | `rotational` | 0, 1 | the driver's |
+    /// | `logical_block_size` | smallest unit, bytes, 512 to 4096 | the driver's |
+    /// | `physical_block_size` | unit written without reading first, bytes | the driver's |
+    /// | `barriers` | `off` gives durability up | `on` |
+    /// | `readonly` | `on`, `off` | `off` |
+    /// | `kernel_cmdline` | boot parameters for this disk | none |
     ///
     /// # Errors
     /// An option that such a target does not have, or a value outside its bound.
