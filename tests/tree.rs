@@ -643,9 +643,19 @@ fn sleeps(pid: u32, name: &str) -> Vec<u64> {
 
 #[test]
 fn a_look_at_the_tree_wakes_no_thread_of_the_disks_and_a_read_of_a_disk_one_reactor_alone() {
+    // With a lane on each reactor, and with one on the first.
+    for options in ["", ",queues=1"] {
+        let folder = Folder::new();
+        let disk = format!("sda=ram:1MiB{options}");
+        let Some((daemon, tree)) = mounted(&folder, &disk) else { return };
+        wakes_of_looks_and_reads(daemon, &tree);
+    }
+}
+
+/// Has the threads of the disks woken by what is theirs alone.
+#[track_caller]
+fn wakes_of_looks_and_reads(mut daemon: Daemon, tree: &Path) {
     const LOOKS: u64 = 2000;
-    let folder = Folder::new();
-    let Some((mut daemon, tree)) = mounted(&folder, "sda=ram:1MiB") else { return };
     let pid = daemon.child().id();
     let disk = fs::File::open(tree.join("dev/sda")).expect("a disk");
     // How often the threads that the library has for the two mounts slept over some work, and the
@@ -691,7 +701,7 @@ fn a_look_at_the_tree_wakes_no_thread_of_the_disks_and_a_read_of_a_disk_one_reac
 
 #[test]
 fn many_who_look_at_the_disks_at_once_are_all_answered_beside_those_who_read_them() {
-    const THREADS: usize = 64;
+    const THREADS: usize = 800;
     let folder = Folder::new();
     let Some((daemon, tree)) = mounted(&folder, "sda=ram:1MiB") else { return };
     let dev = tree.join("dev");
@@ -701,7 +711,7 @@ fn many_who_look_at_the_disks_at_once_are_all_answered_beside_those_who_read_the
         for thread in 0..THREADS {
             let (dev, disk) = (&dev, &disk);
             scope.spawn(move || {
-                for _ in 0..100 {
+                for _ in 0..12 {
                     match thread % 4 {
                         0 => assert_eq!(fs::read_dir(dev).expect("a listing").count(), 1),
                         1 => assert_eq!(disk.read_at(&mut [0; 512], 512).expect("a block"), 512),

@@ -6,11 +6,13 @@
 //! one. All other calls (a lookup, an open, a listing) go on to a thread of the library through a
 //! socket, and its answers come back by it: an open waits for a reactor, which may be this one.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
-use weir_live::{Interest, Readiness, Service, Turn};
+use weir_live::{Handle, Host, Interest, Readiness, Service, Turn};
 
 use crate::disks::Disks;
 use crate::files::WRITE_BYTES_MAX;
@@ -34,8 +36,11 @@ const MESSAGE: usize = WRITE_BYTES_MAX as usize + 4096;
 /// The longest listing that fits in an answer of the library through the socket.
 const LISTING: u32 = 64 << 10;
 
-/// The calls of one mount.
-pub(crate) struct Calls {
+/// The calls of one mount, on one reactor; nothing once they were moved to another.
+pub(crate) struct Calls(Option<Taker>);
+
+/// What takes calls, wherever it is.
+pub(crate) struct Taker {
     disks: Arc<Disks>,
     kernel: Arc<Link>,
     /// The way to the library's thread and back.
@@ -47,21 +52,64 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// With both descriptors watched from now on, or the system's reason that one cannot be.
-    pub(crate) fn new(
-        turn: &Turn<'_>,
-        disks: Arc<Disks>,
-        kernel: Arc<Link>,
-        library: OwnedFd,
-    ) -> (Calls, std::io::Result<()>) {
-        let watched = turn.watch(kernel.device(), KERNEL, Interest::READ);
-        let watched = watched.and_then(|()| turn.watch(&library, LIBRARY, Interest::READ));
+    /// Puts them on a reactor, whose calling thread this is not.
+    ///
+    /// # Errors
+    /// The system's, of which a descriptor cannot be watched; a host that has ended.
+    pub(crate) fn install(host: &Host, reactor: usize, taker: Taker) -> io::Result<Handle<Calls>> {
+        let (sender, receiver) = channel();
+        let make = move |turn: &mut Turn<'_>| {
+            let watched = taker.begin(turn);
+            let taker = watched.is_ok().then_some(taker);
+            // It is received below.
+            let _ = sender.send(watched);
+            Calls(taker)
+        };
+        let handle = host.install(reactor, make).map_err(io::Error::other)?;
+        receiver.recv().map_err(io::Error::other)??;
+        Ok(handle)
+    }
+
+    /// Moves them to another reactor; where they are, or `None` if they have ended. Calls that come
+    /// meanwhile wait in the kernel.
+    pub(crate) fn move_to(
+        handle: &Handle<Calls>,
+        host: &Host,
+        reactor: usize,
+    ) -> Option<Handle<Calls>> {
+        let (sender, receiver) = channel();
+        handle.post(move |calls, turn| {
+            if let Some(taker) = calls.0.take() {
+                turn.unwatch(taker.kernel.device());
+                turn.unwatch(&taker.library);
+                // It is received below.
+                let _ = sender.send(taker);
+            }
+        });
+        let taker = receiver.recv().ok()?;
+        handle.remove();
+        let moved = Calls::install(host, reactor, taker);
+        moved.inspect_err(|error| tracing::error!(%error, "the disks as files end")).ok()
+    }
+}
+
+impl Taker {
+    pub(crate) fn new(disks: Arc<Disks>, kernel: Arc<Link>, library: OwnedFd) -> Taker {
         let (message, answer) = (vec![0; MESSAGE], vec![0; 2 * LISTING as usize]);
-        let calls = Calls { disks, kernel, library, message, held: 0, answer };
-        if watched.is_err() {
-            calls.end(turn);
-        }
-        (calls, watched)
+        Taker { disks, kernel, library, message, held: 0, answer }
+    }
+
+    /// The events of both descriptors that are waited for.
+    fn interests(&self) -> [Interest; 2] {
+        let holds = self.held > 0;
+        [Interest { read: !holds, write: false }, Interest { read: true, write: holds }]
+    }
+
+    /// Has both descriptors watched.
+    fn begin(&self, turn: &Turn<'_>) -> io::Result<()> {
+        let [kernel, library] = self.interests();
+        turn.watch(self.kernel.device(), KERNEL, kernel)?;
+        turn.watch(&self.library, LIBRARY, library)
     }
 
     fn take_calls(&mut self, turn: &mut Turn<'_>) {
@@ -125,10 +173,8 @@ impl Calls {
                 message.iter().for_each(|m| drop(Pending::new(&self.kernel, m.unique)));
             }
         }
-        let holds = self.held > 0;
-        if holds != was_held {
-            let kernel = Interest { read: !holds, write: false };
-            let library = Interest { read: true, write: holds };
+        if was_held != (self.held > 0) {
+            let [kernel, library] = self.interests();
             let watched = turn.rewatch(self.kernel.device(), KERNEL, kernel);
             if watched.and(turn.rewatch(&self.library, LIBRARY, library)).is_err() {
                 self.end(turn);
@@ -163,6 +209,17 @@ impl Calls {
 
 impl Service for Calls {
     fn ready(&mut self, turn: &mut Turn<'_>, token: u32, readiness: Readiness) {
+        // Moved away in the same pass, if there is none.
+        self.0.iter_mut().for_each(|taker| taker.ready(turn, token, readiness));
+    }
+
+    fn completed(&mut self, _: &mut Turn<'_>, _: u32) {}
+
+    fn settle(&mut self, _: &mut Turn<'_>) {}
+}
+
+impl Taker {
+    fn ready(&mut self, turn: &mut Turn<'_>, token: u32, readiness: Readiness) {
         if token == KERNEL {
             return self.take_calls(turn);
         }
@@ -180,8 +237,4 @@ impl Service for Calls {
             self.pass_on(turn, self.held);
         }
     }
-
-    fn completed(&mut self, _: &mut Turn<'_>, _: u32) {}
-
-    fn settle(&mut self, _: &mut Turn<'_>) {}
 }

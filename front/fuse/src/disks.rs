@@ -42,6 +42,18 @@ pub(crate) struct Disks {
     groups: Arc<Groups>,
     openers: Mutex<Openers>,
     processes: Mutex<Processes>,
+    way: Mutex<Way>,
+}
+
+/// Moves the calls to another reactor.
+type Moves = Box<dyn FnMut(&Host, usize) + Send>;
+
+/// The reactor that takes the calls for disks. No reactor takes the lock, whose holder waits for
+/// one.
+struct Way {
+    reactor: usize,
+    /// `None` where a thread of the library takes them.
+    moves: Option<Moves>,
 }
 
 #[derive(Default)]
@@ -113,7 +125,9 @@ impl Disks {
     pub(crate) fn new(host: Arc<Host>, devices: Vec<Device>, groups: Arc<Groups>) -> Disks {
         let (devices, background) = (RwLock::new(devices), Mutex::default());
         let (openers, processes) = (Mutex::default(), Mutex::default());
-        Disks { host, devices, background, groups, openers, processes }
+        // Clients of other fronts begin with the first.
+        let way = Mutex::new(Way { reactor: host.reactors() - 1, moves: None });
+        Disks { host, devices, background, groups, openers, processes, way }
     }
 
     fn openers(&self) -> MutexGuard<'_, Openers> {
@@ -249,18 +263,36 @@ impl Disks {
         &self.host
     }
 
-    /// The reactor that takes the calls for disks: the last, as clients of other fronts begin with
-    /// the first.
+    /// The reactor that takes the calls for disks.
     pub(crate) fn reactor(&self) -> usize {
-        self.host.reactors() - 1
+        self.way().reactor
     }
 
-    /// The reactor whose submitter a disk is used through: the one that takes the calls, if it has
-    /// a lane of the disk, and else that of the first lane, so that only one other thread is woken.
+    /// Sets what moves the calls to another reactor.
+    pub(crate) fn on_move(&self, moves: Moves) {
+        self.way().moves = Some(moves);
+    }
+
+    fn way(&self) -> MutexGuard<'_, Way> {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reactor whose submitter a disk is to be used through. It takes the calls as well, if no
+    /// other disk is open: then none is woken for another.
     fn home(&self, device: &Device) -> usize {
-        let homes = |lane: usize| self.host.home_of(device, lane);
-        let here = (0..usize::from(device.queues())).any(|lane| homes(lane) == self.reactor());
-        if here { self.reactor() } else { homes(0) }
+        let mut way = self.way();
+        let home = |lane| self.host.home_of(device, lane);
+        if (0..usize::from(device.queues())).any(|lane| home(lane) == way.reactor) {
+            return way.reactor;
+        }
+        let Way { reactor, moves } = &mut *way;
+        if let Some(moves) = moves
+            && self.openers().table.is_empty()
+        {
+            *reactor = home(0);
+            moves(&self.host, *reactor);
+        }
+        home(0)
     }
 
     /// Whether `handle` is an open disk.

@@ -11,7 +11,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 
-use crate::calls::Calls;
+use crate::calls::{Calls, Taker};
 use crate::disks::Disks;
 use crate::files::{Files, agree};
 use crate::wire::{Link, greeting};
@@ -55,16 +55,12 @@ impl Inner {
         // What it agrees to is said already.
         recv(&ours, &mut [0; 4096][..], RecvFlags::empty())?;
         let library = library.spawn()?;
-        let (kernel, inside) = (Arc::new(Link::new(kernel)), Arc::clone(disks));
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let make = move |turn: &mut weir_live::Turn<'_>| {
-            let (calls, outcome) = Calls::new(turn, inside, kernel, ours);
-            // It is received below.
-            let _ = sender.send(outcome);
-            calls
-        };
-        disks.host().install(disks.reactor(), make).map_err(io::Error::other)?;
-        receiver.recv().map_err(io::Error::other)??;
+        let taker = Taker::new(Arc::clone(disks), Arc::new(Link::new(kernel)), ours);
+        let (host, reactor) = (disks.host(), disks.reactor());
+        let mut calls = Some(Calls::install(host, reactor, taker)?);
+        disks.on_move(Box::new(move |host, reactor| {
+            calls = calls.take().and_then(|calls| Calls::move_to(&calls, host, reactor));
+        }));
         Ok(Inner { _session: session, _library: library })
     }
 }
