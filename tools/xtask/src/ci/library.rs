@@ -10,6 +10,22 @@ use crate::workspace::{Workspace, cargo};
 /// The package of the library.
 const LIBRARY: &str = "weir-block";
 
+/// The packages whose items the library hands on by `pub use`: what they promise it promises.
+const HANDED_ON: [&str; 12] = [
+    "weir-access",
+    "weir-bio",
+    "weir-blocking",
+    "weir-driver-iscsi",
+    "weir-front-nbd",
+    "weir-live",
+    "weir-local",
+    "weir-queue",
+    "weir-ring",
+    "weir-sched",
+    "weir-sim-target",
+    "weir-tls",
+];
+
 /// The package of its tests without features: no part of the workspace, in which the library has
 /// all of them.
 const BARE: &str = "tests/bare/Cargo.toml";
@@ -60,7 +76,9 @@ pub(super) fn oldest_rust(workspace: &Workspace) -> Step {
         .with("RUSTUP_TOOLCHAIN", full.to_owned())
 }
 
-/// The interface of the library against the one of [`BASELINE`].
+/// The interface of the library against the one of [`BASELINE`]. What it hands on from other
+/// packages is looked at in each of those: the tool reads one package at a time, and of a foreign
+/// item it knows the name alone.
 pub(super) fn compatibility(root: &Path) -> Step {
     let name = "interface of the library";
     if !works(Command::new(cargo()).args(["semver-checks", "--version"])) {
@@ -71,8 +89,10 @@ pub(super) fn compatibility(root: &Path) -> Step {
     if !works(Command::new("git").args(["cat-file", "-e", &commit]).current_dir(root)) {
         return Step::skipped(name, &format!("git knows no commit {BASELINE} here"));
     }
-    let line =
-        format!("semver-checks --package {LIBRARY} --all-features --baseline-rev {BASELINE}");
+    let packages: Vec<String> =
+        [LIBRARY].iter().chain(&HANDED_ON).map(|package| format!("--package {package}")).collect();
+    let packages = packages.join(" ");
+    let line = format!("semver-checks {packages} --all-features --baseline-rev {BASELINE}");
     Step::cargo(name, &line)
 }
 
@@ -126,6 +146,25 @@ mod tests {
         let test = format!("test --locked --manifest-path {BARE} --target-dir target/bare");
         let tests = ["", " --features nbd"].map(|more| format!("{test}{more}"));
         assert_eq!(lines, [&checks[..], &tests].concat());
+    }
+
+    #[test]
+    fn each_package_that_the_library_hands_items_on_from_is_compared() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let (mut sources, mut found) = (Vec::new(), Vec::new());
+        crate::files::below(&root, Path::new("front/inproc/src"), &mut sources).unwrap();
+        for path in sources {
+            let text = std::fs::read_to_string(root.join(path)).expect("a source");
+            for line in text.lines() {
+                let Some(rest) = line.strip_prefix("pub use weir_") else { continue };
+                let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next();
+                found.push(format!("weir-{}", name.unwrap_or_default().replace('_', "-")));
+            }
+        }
+        assert!(found.len() > 8, "{found:?}");
+        for package in found {
+            assert!(HANDED_ON.contains(&&*package), "{package} is handed on, and not compared");
+        }
     }
 
     #[test]
