@@ -2,8 +2,9 @@
 //! closes it.
 
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weir_bio::{Bio, Status};
@@ -150,11 +151,14 @@ impl Shared {
         turn / RUN % self.homes.load(Ordering::Relaxed)
     }
 
-    /// The last handle is gone.
+    /// The last handle is gone. Nothing would tell those who still wait if this panicked: a part
+    /// of the program's, such as its driver, may.
     fn close_or_log(&self) {
-        if let Err(error) = self.close() {
+        let closed = catch_unwind(AssertUnwindSafe(|| self.close()));
+        let panicked = |_| Err(Error::new(format!("disk {}: the closing panicked", self.name())));
+        if let Err(error) = closed.unwrap_or_else(panicked) {
             tracing::error!(disk = self.name(), %error, "the disk was not closed in order");
-            let hosting = self.hosting.lock().expect("the lock of the host's owner");
+            let hosting = self.hosting.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(Hosting::Shared(lease)) = &*hosting {
                 lease.gives_up();
             }

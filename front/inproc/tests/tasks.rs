@@ -12,8 +12,8 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use weir::{
-    Bio, Buf, BufPool, Caps, Config, Device, Disk, Enqueue, GroupId, Groups, Limits, Nanos,
-    Pending, Status,
+    Bio, Buf, BufPool, Caps, Config, Device, Disk, Enqueue, Flags, GroupId, Groups, Limits, Nanos,
+    Pending, Status, Target,
 };
 use weir_local::Ram;
 use weir_queue::driver::Tag;
@@ -39,6 +39,11 @@ fn full() -> (Disk, Arc<Groups>, Vec<Pending>) {
 
 fn read() -> Bio {
     Bio::read(0, Buf::zeroed(4096))
+}
+
+/// A read that merges with none.
+fn alone() -> Bio {
+    read().with(Flags::NOMERGE)
 }
 
 /// Counts how often it was woken.
@@ -252,13 +257,20 @@ struct Gated {
     inner: Ram,
     open: Arc<AtomicBool>,
     gone: Mutex<Sender<()>>,
+    /// When it is brought to rest.
+    panics: bool,
 }
 
 impl Gated {
-    fn device() -> (Device, Arc<AtomicBool>, Receiver<()>) {
+    fn new() -> (Gated, Arc<AtomicBool>, Receiver<()>) {
         let (open, (sender, gone)) = (Arc::new(AtomicBool::new(false)), channel());
         let inner = Ram::new(1 << 20).unwrap();
-        let driver = Gated { inner, open: Arc::clone(&open), gone: Mutex::new(sender) };
+        let gone_to = Mutex::new(sender);
+        (Gated { inner, open: Arc::clone(&open), gone: gone_to, panics: false }, open, gone)
+    }
+
+    fn device() -> (Device, Arc<AtomicBool>, Receiver<()>) {
+        let (driver, open, gone) = Gated::new();
         let config = Config { name: "sda".into(), ..Config::default() };
         (Device::new(config, Arc::new(driver)).unwrap(), open, gone)
     }
@@ -278,6 +290,10 @@ impl Driver for Gated {
 
     fn queues(&self) -> Queues {
         self.inner.queues()
+    }
+
+    fn comes_to_rest(&self, begins: bool) {
+        assert!(!(begins && self.panics), "as was asked for");
     }
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
@@ -335,6 +351,56 @@ fn the_drop_of_a_disk_that_a_task_has_opened_leaves_the_closing_to_a_thread() {
         open.store(true, Ordering::Release);
         assert_eq!(pending.wait().status, Status::Ok);
         gone.recv_timeout(PATIENCE).expect("the disk was closed");
+    }
+}
+
+#[test]
+fn a_closing_that_panics_leaves_none_waiting_for_ever() {
+    for aside in [true, false] {
+        let (mut driver, _open, _gone) = Gated::new();
+        driver.panics = true;
+        let target = Target::driver(Arc::new(driver));
+        let target = target.with("nr_requests", 4).unwrap().with("queues", 1).unwrap();
+        let builder = Disk::builder(target).reactors(1).close_limit(Duration::from_millis(50));
+        let disk = builder.drop_aside(aside).open().unwrap();
+        // Some with the driver, the others in front of a queue that is full.
+        let pending: Vec<_> = (0..64).map(|_| disk.start(alone())).collect();
+        drop(disk);
+        let (sender, ended) = channel();
+        std::thread::spawn(move || {
+            let waited: Vec<_> = pending.into_iter().map(|one| one.wait().status).collect();
+            sender.send(waited).unwrap();
+        });
+        let ended = ended.recv_timeout(PATIENCE).expect("an end of each");
+        assert!(ended.iter().all(|status| *status == Status::Offline), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_cancel_of_what_waits_behind_a_full_queue_gives_the_memory_back() {
+    for mode in ["mq", "sq"] {
+        let (driver, open, _gone) = Gated::new();
+        let mut target = Target::driver(Arc::new(driver));
+        for (name, value) in [("queue_mode", mode), ("queues", "1"), ("nr_requests", "4")] {
+            target = target.with(name, value).unwrap();
+        }
+        let disk = Disk::builder(target).reactors(1).open().unwrap();
+        let mut pending: Vec<_> =
+            (0..64).map(|number| disk.start(alone().cookie(number))).collect();
+        // The last in line, one in the middle of the line, and the first, which the driver has.
+        for number in [63, 40] {
+            disk.cancel(&pending[number]);
+            let ended = pending.remove(number).wait();
+            let told = (ended.status, ended.cookie, ended.data.len());
+            assert_eq!(told, (Status::Again, number as u64, 4096), "{mode}");
+        }
+        disk.cancel(&pending[0]);
+        open.store(true, Ordering::Release);
+        for rest in pending {
+            assert_eq!(rest.wait().status, Status::Ok, "{mode}");
+        }
+        assert_eq!(disk.stats().directions[0].ios, 62);
+        disk.close().unwrap();
     }
 }
 

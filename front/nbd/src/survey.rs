@@ -191,10 +191,16 @@ fn start(device: &Device, shared: &Arc<Shared>) -> bool {
             // A driver that panics leaves its own state as it left it, and its caller with an
             // error: nothing else would ever answer.
             let step = catch_unwind(AssertUnwindSafe(|| survey.step(&device)));
-            match step.unwrap_or_else(|_| Err(String::from("the driver panicked"))) {
-                Ok(false) => shared.go_on_later(number, survey),
-                Ok(true) => (survey.answer)(Ok(survey.extents)),
-                Err(why) => (survey.answer)(Err(why)),
+            let step = step.unwrap_or_else(|_| Err(String::from("the driver panicked")));
+            if let Ok(false) = step {
+                shared.go_on_later(number, survey);
+                continue;
+            }
+            let Survey { answer, extents, .. } = survey;
+            // It costs this question alone: the others wait for the same thread.
+            let told = catch_unwind(AssertUnwindSafe(|| answer(step.map(|_| extents))));
+            if told.is_err() {
+                tracing::error!("the answer to a question of block status panicked");
             }
         }
     };
@@ -271,6 +277,18 @@ mod tests {
         fn allocation(&self, _: u64, _: u64) -> Result<Vec<weir_queue::Extent>, DriverError> {
             panic!("no idea")
         }
+    }
+
+    #[test]
+    fn an_answer_that_panics_costs_no_other_question_its_answer() {
+        let driver = weir_local::Ram::new(1 << 20).unwrap();
+        let surveyor = Surveyor::new(Device::new(Config::default(), Arc::new(driver)).unwrap());
+        let asker = surveyor.asker();
+        let range = Range { offset: 0, length: 4096 };
+        surveyor.ask(&asker, range, false, |_| panic!("as was asked for"));
+        let (sender, answers) = channel();
+        surveyor.ask(&asker, range, false, move |found| sender.send(found).unwrap());
+        answers.recv_timeout(Duration::from_secs(60)).expect("an answer").unwrap();
     }
 
     #[test]
