@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use weir_bench::cpu::{CpuTime, pin};
 use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
 use weir_proto_nbd::server::{Export, Handshake, Requests, Settings, Step};
@@ -117,11 +118,38 @@ struct Server {
     place: Place,
     /// The client looks for answers without sleeping.
     client_polls: bool,
+    /// It is stopped while it is another's turn.
+    halts: bool,
     /// The certificates by which it is spoken to, if over TLS.
     certificates: Option<PathBuf>,
     iops: Figure,
     server_ns: Figure,
     client_ns: Figure,
+}
+
+impl Server {
+    /// From now on it runs in its turn only: one that polls takes the CPU that the others share.
+    fn halted(mut self) -> Server {
+        self.signal(Signal::STOP);
+        self.halts = true;
+        self
+    }
+
+    /// Lets it run for as long as `measure` takes, if it does not all the time.
+    fn in_turn(&self, measure: impl FnOnce(&Server) -> Outcome) -> Outcome {
+        if !self.halts {
+            return measure(self);
+        }
+        self.signal(Signal::CONT);
+        let outcome = measure(self);
+        self.signal(Signal::STOP);
+        outcome
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("a server runs until it is killed");
+    }
 }
 
 /// One measurement: I/Os a second, and CPU ns per I/O of both sides.
@@ -156,7 +184,7 @@ fn bench(setup: &Setup) {
         let count = servers.len();
         let mut outcomes: Vec<_> = (0..count)
             .map(|turn| (round as usize + turn) % count)
-            .map(|which| (which, measure(&servers[which], setup)))
+            .map(|which| (which, servers[which].in_turn(|server| measure(server, setup))))
             .collect();
         outcomes.sort_by_key(|(which, _)| *which);
         outcomes
@@ -211,9 +239,11 @@ fn start_polls(folder: &Path) -> Vec<Server> {
         let flags = ["--poll", poll, "--poll-share", share];
         let mut server = start_weir_with((folder, WEIR), name, "mq", ("", &flags), place);
         server.client_polls = client_polls;
-        server
+        server.halted()
     };
-    rules.into_iter().map(start).chain([start_echo(unix(folder, "echo"))]).collect()
+    // Each is stopped before the next is started.
+    let servers = rules.into_iter().map(start);
+    servers.chain(std::iter::once_with(|| start_echo(unix(folder, "echo")).halted())).collect()
 }
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -336,9 +366,18 @@ fn start(name: &'static str, mut command: Program, place: Place) -> Server {
     let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {e}"));
     pin_process(child.id(), SERVER);
     let (iops, server_ns, client_ns) = Default::default();
-    let (certificates, client_polls) = (None, false);
-    let server =
-        Server { name, child, place, client_polls, certificates, iops, server_ns, client_ns };
+    let (client_polls, halts, certificates) = (false, false, None);
+    let server = Server {
+        name,
+        child,
+        place,
+        client_polls,
+        halts,
+        certificates,
+        iops,
+        server_ns,
+        client_ns,
+    };
     let listens = |_: &i32| {
         std::thread::sleep(Duration::from_millis(25));
         server.place.listens()
