@@ -36,10 +36,6 @@ pub(crate) fn receive_payload(
     Ok((count, count - filled))
 }
 
-/// Socket buffer asked for, bytes: the replies of a full queue of 4 KiB reads. A larger one
-/// only moves more memory through the caches.
-const SEND_BUFFER: usize = 512 << 10;
-
 /// A silent TCP client is asked for a sign of life after this long, as weir's own client asks a
 /// server: one whose machine is gone says nothing for ever, and its place comes back in a minute.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -52,10 +48,9 @@ const KEEPALIVE_PROBES: u32 = 3;
 pub(crate) fn prepare(fd: &OwnedFd) -> io::Result<()> {
     use rustix::net::{AddressFamily, sockopt};
     rustix::io::ioctl_fionbio(fd, true)?;
-    if sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) {
-        // A wish, which the system may cut. TCP sizes its own buffers better than we could.
-        let _ = sockopt::set_socket_send_buffer_size(fd, SEND_BUFFER);
-    } else {
+    // No size of a buffer is asked for: a UNIX socket has what the system gives, so that replies
+    // are in the cache still when the client reads them, and TCP sizes its own.
+    if sockopt::socket_domain(fd) != Ok(AddressFamily::UNIX) {
         let _ = sockopt::set_tcp_nodelay(fd, true);
         let _ = sockopt::set_socket_keepalive(fd, true);
         let _ = sockopt::set_tcp_keepidle(fd, KEEPALIVE_IDLE);
