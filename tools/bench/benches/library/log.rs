@@ -3,13 +3,17 @@
 //! `RWF_DSYNC`.
 
 use std::io::IoSlice;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Barrier, Condvar, Mutex};
 use std::time::Instant;
 
 use rustix::io::{ReadWriteFlags, pwritev2};
-use weir::{Bio, Buf, Disk, Flags, Session, Turner};
+use weir::{
+    Bell, Bio, Buf, Clock, Device, Disk, EventWake, Flags, Home, Session, Submitter, Target,
+    Turner, Waiter, open,
+};
 
 use crate::ring::Ring;
 use crate::{Bed, FILE, in_turns, target};
@@ -27,17 +31,25 @@ const GROUP: usize = 4 * RECORD;
 /// Four threads, each waits for its record to be durable: records per second.
 pub fn threads(bed: &Bed) {
     let each = bed.work(EACH);
-    let by_hand = Log::new(ByHand::open(&bed.file("by-hand")));
+    let by_hand = Log::new(Mutex::new(ByHand::open(&bed.file("by-hand"))));
     let disk = Disk::open(&target(&bed.file("session"))).expect("the file");
-    let by_session = Log::new(disk.session().expect("a way in"));
+    let by_session = Log::new(Mutex::new(disk.session().expect("a way in")));
     let pending = Disk::open(&target(&bed.file("pending"))).expect("the file");
-    let by_pending = Log::new(pending.clone());
-    let [hand, session, future] = in_turns(bed, |which, _| match which {
+    let by_pending = Log::new(Mutex::new(pending.clone()));
+    // On a rotational disk, as a virtual one may say it is, a file has one hard queue unless told.
+    let text = format!("{},queues={THREADS},scheduler=none", target(&bed.file("lanes")));
+    let lanes = Target::parse(&text).expect("a target");
+    let lanes = open("lanes", &lanes, THREADS).expect("the file").device;
+    let by_lane = Log::new(Lanes(lanes.clone()));
+    let [hand, session, future, own]: [_; 4] = in_turns(bed, |which, _| match which {
         0 => by_hand.fill(each),
         1 => by_session.fill(each),
-        _ => by_pending.fill(each),
+        2 => by_pending.fill(each),
+        _ => by_lane.fill(each),
     });
-    for (way, figure) in [("session handed round", &session), ("future", &future)] {
+    for (way, figure) in
+        [("session handed round", &session), ("future", &future), ("a lane for each thread", &own)]
+    {
         println!(
             "log of {THREADS} threads, group commit, {way}: {figure:.0} records/s, by hand \
              {hand:.0}, ratio {:.2}; must 0.9, aim 1.0",
@@ -94,6 +106,72 @@ trait Commit {
     fn commit(&mut self, offset: u64, group: Buf) -> Buf;
 }
 
+/// The way that a thread of a log commits.
+trait Ways: Sync {
+    fn of(&self, thread: usize) -> impl Commit;
+}
+
+impl<C: Commit + Send> Ways for Mutex<C> {
+    fn of(&self, _: usize) -> impl Commit {
+        self
+    }
+}
+
+impl<C: Commit> Commit for &Mutex<C> {
+    fn commit(&mut self, offset: u64, group: Buf) -> Buf {
+        self.lock().expect("one at a time").commit(offset, group)
+    }
+}
+
+/// A disk with a hard queue for each thread: the one that commits turns its own, and no other
+/// thread has a part in it.
+struct Lanes(Device);
+
+impl Ways for Lanes {
+    fn of(&self, thread: usize) -> impl Commit {
+        let wake = EventWake::new().expect("a descriptor");
+        let mut home = Home::new(Bell::new(Box::new(wake.clone()), 1));
+        self.0.prepare_lane(thread).expect("the file");
+        home.open(&self.0, thread).expect("a lane that is free");
+        let waiter = home.waiter(wake.as_fd()).expect("a ring to wait in");
+        let submitter = self.0.submitter(home.bell(), 0, thread).expect("a way in");
+        OwnLane { submitter, waiter, home, wake }
+    }
+}
+
+struct OwnLane {
+    submitter: Submitter,
+    waiter: Box<dyn Waiter>,
+    home: Home,
+    wake: EventWake,
+}
+
+impl Commit for OwnLane {
+    fn commit(&mut self, offset: u64, group: Buf) -> Buf {
+        let sent = self.submitter.submit(durable(offset, group), Clock.now());
+        assert!(sent.is_ok(), "the queue has one at a time");
+        let mut back = None;
+        loop {
+            let now = Clock.now();
+            self.submitter.flush_plug(now);
+            self.home.turn(now);
+            self.home.bell().ready().take(|_| ());
+            self.submitter.complete(now, |written| {
+                back = written.into_result().expect("it is written").into_spare();
+            });
+            if let Some(back) = back {
+                return back;
+            }
+            if self.home.before_sleep(now, || false) {
+                self.waiter.wait(None);
+                if self.home.awake() {
+                    self.wake.clear();
+                }
+            }
+        }
+    }
+}
+
 struct ByHand(std::fs::File);
 
 impl ByHand {
@@ -140,8 +218,8 @@ impl Commit for Disk {
 }
 
 /// Threads that append, of which one at a time commits.
-struct Log<C> {
-    commit: Mutex<C>,
+struct Log<W> {
+    ways: W,
     state: Mutex<State>,
     committed: Condvar,
 }
@@ -157,8 +235,8 @@ struct State {
     commits: bool,
 }
 
-impl<C: Commit + Send> Log<C> {
-    fn new(commit: C) -> Log<C> {
+impl<W: Ways> Log<W> {
+    fn new(ways: W) -> Log<W> {
         let group = || Buf::zeroed(THREADS * RECORD);
         let state = State {
             filling: group(),
@@ -168,23 +246,35 @@ impl<C: Commit + Send> Log<C> {
             durable: 0,
             commits: false,
         };
-        Log { commit: Mutex::new(commit), state: Mutex::new(state), committed: Condvar::new() }
+        Log { ways, state: Mutex::new(state), committed: Condvar::new() }
     }
 
     /// All threads append so many records each: records per second.
     fn fill(&self, each: u64) -> f64 {
-        let began = Instant::now();
-        std::thread::scope(|scope| {
+        // To open a way and to close it is no part of the time.
+        let ready = Barrier::new(THREADS + 1);
+        let done = Barrier::new(THREADS + 1);
+        let elapsed = std::thread::scope(|scope| {
             for thread in 0..THREADS {
+                let (ready, done) = (&ready, &done);
                 let record = [thread as u8; RECORD];
-                scope.spawn(move || (0..each).for_each(|_| self.append(&record)));
+                scope.spawn(move || {
+                    let mut way = self.ways.of(thread);
+                    ready.wait();
+                    (0..each).for_each(|_| self.append(&mut way, &record));
+                    done.wait();
+                });
             }
+            ready.wait();
+            let began = Instant::now();
+            done.wait();
+            began.elapsed()
         });
-        (THREADS as u64 * each) as f64 / began.elapsed().as_secs_f64()
+        (THREADS as u64 * each) as f64 / elapsed.as_secs_f64()
     }
 
     /// Returns when the record is durable.
-    fn append(&self, record: &[u8; RECORD]) {
+    fn append(&self, way: &mut impl Commit, record: &[u8; RECORD]) {
         let mut state = self.state.lock().expect("no thread panics");
         let (at, mine) = (state.records * RECORD, state.number);
         state.filling[at..][..RECORD].copy_from_slice(record);
@@ -202,7 +292,7 @@ impl<C: Commit + Send> Log<C> {
             drop(state);
             let places = FILE / (THREADS * RECORD) as u64;
             let offset = mine % places * (THREADS * RECORD) as u64;
-            let mut group = self.commit.lock().expect("one at a time").commit(offset, group);
+            let mut group = way.commit(offset, group);
             group.resize(THREADS * RECORD);
             state = self.state.lock().expect("no thread panics");
             (state.spare, state.durable, state.commits) = (Some(group), mine + 1, false);
