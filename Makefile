@@ -12,7 +12,7 @@ help:
 	@echo 'make install [PREFIX=/usr/local] [DESTDIR=] [WEIR=PROGRAM]    install weir, WEIR if it is built,'
 	@echo '     [LIBDIR=PREFIX/lib] [LIBWEIR=LIBRARY]                    and the library for C, likewise'
 	@echo 'make uninstall [PREFIX=/usr/local] [DESTDIR=]                 take it away again'
-	@echo 'make deb [WEIR=PROGRAM]                                       a Debian package in target/deb'
+	@echo 'make deb [WEIR=PROGRAM] [LIBWEIR=LIBRARY]                     a Debian package in target/deb'
 
 run: toolchain
 	cargo run --profile quick -p weir-cli --bin weir -- serve
@@ -28,10 +28,10 @@ install uninstall deb: export WEIR := $(WEIR)
 install uninstall: export PREFIX := $(PREFIX)
 install uninstall: export DESTDIR := $(DESTDIR)
 install uninstall: export LIBDIR := $(LIBDIR)
-install: export LIBWEIR := $(LIBWEIR)
+install deb: export LIBWEIR := $(LIBWEIR)
 
 install deb: $(BUILT)
-install: $(LIBWEIR_BUILT)
+install deb: $(LIBWEIR_BUILT)
 
 release: toolchain
 	cargo build --release -p weir-cli --bin weir

@@ -105,15 +105,59 @@ impl Root {
 
 /// The package, said to be of this version.
 fn package(folder: &Folder, version: &str) -> String {
+    package_with(folder, version, "")
+}
+
+/// The same with this library for C, if one is named.
+fn package_with(folder: &Folder, version: &str, library: &str) -> String {
     let mut make = program("make");
     make.current_dir(REPOSITORY);
-    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PREFIX", "DESTDIR"] {
+    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PREFIX", "DESTDIR", "LIBDIR"] {
         make.env_remove(name);
     }
     make.env("DEB_COMPRESSION", "gzip").env("DEB_DIR", folder.image("deb"));
     make.args(["--silent", "deb"]);
     make.arg(format!("VERSION={version}")).arg(format!("WEIR={WEIR}"));
+    make.arg(format!("LIBWEIR={library}"));
     Running::start(make).succeed().stdout.trim_end().to_owned()
+}
+
+/// Its functions are tried in front/capi/tests; here it is any library.
+#[test]
+#[ignore = "needs dpkg-dev and cc"]
+fn the_package_has_the_library_for_c_where_the_linker_and_ldconfig_look() {
+    let folder = Folder::new();
+    let (source, library) = (folder.near("weir.c"), folder.near("built.so"));
+    fs::write(&source, "int weir_abi(void) { return 0; }\n").expect("a source");
+    let mut cc = program("cc");
+    cc.args(["-shared", "-fPIC", "-Wl,-soname,libweir.so.0", "-o"]).arg(&library).arg(&source);
+    Running::start(cc).succeed();
+    let package = package_with(&folder, "0.3.0", &library.display().to_string());
+    let of_control = |file| run("dpkg-deb", &["--info", &package, file]);
+    assert_eq!(of_control("triggers"), "activate-noawait ldconfig\n");
+    assert_eq!(of_control("shlibs"), "libweir 0 weir (>= 0.3.0)\n");
+    let root = folder.image("unpacked");
+    run("dpkg-deb", &["--extract", &package, &root.display().to_string()]);
+    let triplet = run("dpkg-architecture", &["-qDEB_HOST_MULTIARCH"]);
+    let libraries = root.join("usr/lib").join(triplet.trim_end());
+    let about = fs::read_to_string(libraries.join("pkgconfig/weir.pc")).expect("it");
+    let libdir = format!("libdir=/usr/lib/{}", triplet.trim_end());
+    assert!(about.lines().any(|line| line == libdir), "{about}");
+    // What ldconfig does for the trigger, with a cache of its own.
+    let cache = folder.near("cache").display().to_string();
+    let here = libraries.display().to_string();
+    run("/sbin/ldconfig", &["-C", &cache, "-f", "/dev/null", &here]);
+    let known = run("/sbin/ldconfig", &["-C", &cache, "-p"]);
+    assert!(known.contains(&format!("{here}/libweir.so.0")), "{known}");
+    fs::write(&source, "#include <weir.h>\nint main(void) { return weir_abi(); }\n").expect("it");
+    let mut cc = program("cc");
+    cc.arg("-I").arg(root.join("usr/include")).arg("-L").arg(&libraries);
+    cc.arg("-o").arg(folder.near("linked")).arg(&source).arg("-lweir");
+    Running::start(cc).succeed();
+    // Without one there is nothing of it.
+    let without = package_with(&folder, "0.3.1", "");
+    let listed = run("dpkg-deb", &["--contents", &without]);
+    assert!(!listed.contains("weir.h") && !listed.contains("libweir"), "{listed}");
 }
 
 /// The service's program with its words: started by the socket below a root folder.
