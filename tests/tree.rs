@@ -7,13 +7,14 @@ mod daemon;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufReader, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use daemon::outside::leave_out;
-use daemon::program::{Ended, Noise, Running, program, run};
+use daemon::program::{Ended, Noise, Running, nbdkit, program, run};
 use daemon::words::{attempt, expect_refused, told};
 use daemon::{Daemon, Folder, WEIR, weir};
 use serde_json::Value;
@@ -837,4 +838,69 @@ fn a_file_system_on_a_loop_device_on_the_disk_is_whole() {
         daemon.stop();
         run("e2fsck", &["-f", "-n", &folder.image("sda").display().to_string()]);
     }
+}
+
+#[test]
+#[ignore = "needs nbdkit"]
+fn what_is_to_be_durable_on_a_disk_as_a_file_is_made_durable_below_it() {
+    let folder = Folder::new();
+    let log = folder.image("calls");
+    let logfile = format!("logfile={}", log.display());
+    let below = nbdkit(&folder, "below.sock", &["--filter=log", "memory", "1M", &logfile]);
+    let disk = format!("sda=nbd+unix:{}", below.socket.display());
+    let Some((daemon, tree)) = mounted(&folder, &disk) else { return };
+    let open = |flags: i32| {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).custom_flags(flags).open(tree.join("dev/sda")).expect("open")
+    };
+    let told = |what: &[&str]| {
+        let log = fs::read_to_string(&log).expect("a log");
+        log.lines().filter(|line| what.iter().all(|what| line.contains(what))).count()
+    };
+    let durable = || told(&[" Write ", "fua=1"]);
+    let flushes = || told(&[" Flush "]);
+    let file = open(0);
+    file.write_all_at(&[1; 4096], 0).expect("a write");
+    assert_eq!((durable(), flushes()), (0, 0), "neither was asked for");
+    file.sync_data().expect("a flush");
+    assert_eq!((durable(), flushes()), (0, 1));
+    let file = open(rustix::fs::OFlags::DSYNC.bits() as i32);
+    file.write_all_at(&[2; 4096], 4096).expect("a write");
+    assert_eq!((durable(), flushes()), (1, 1));
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "needs strace"]
+fn those_who_look_a_disk_up_are_told_when_the_thread_for_that_has_ended() {
+    let folder = Folder::new();
+    let Some((mut daemon, tree)) = mounted(&folder, "sda=ram:1MiB") else { return };
+    let pid = daemon.child().id();
+    let disk = fs::File::open(tree.join("dev/sda")).expect("a disk");
+    // The younger one is that of the disks.
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+    let threads = tasks
+        .map(|task| task.expect("a thread").path())
+        .filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "fuser-0\n"));
+    let numbers = threads.map(|task| task.file_name().expect("a number").to_owned());
+    let number = numbers.max_by_key(|n| n.to_string_lossy().parse::<u32>().ok()).expect("threads");
+    let mut strace = program("strace");
+    strace.args(["-e", "trace=read", "-e", "inject=read:error=EIO", "-o", "/dev/null", "-p"]);
+    let mut strace = strace.arg(&number).stderr(Stdio::piped()).spawn().expect("strace");
+    let mut attached = String::new();
+    let stderr = strace.stderr.take().expect("piped");
+    BufReader::new(stderr).read_line(&mut attached).expect("a line");
+    assert!(attached.contains("attached"), "{attached}");
+    // The read that it is in may be its last.
+    let missing = |name: &str| fs::metadata(tree.join("dev").join(name)).expect_err("no disk");
+    let first = missing("none").raw_os_error();
+    assert!(matches!(first, Some(2 | 5)), "{first:?}");
+    // One that comes while the thread ends, and one behind it.
+    assert_eq!(missing("next").raw_os_error(), Some(5));
+    assert_eq!(missing("last").raw_os_error(), Some(5));
+    disk.read_at(&mut [0; 512], 0).expect("an open disk goes on");
+    drop(disk);
+    daemon.stop();
+    // What it looked at has ended.
+    strace.wait().expect("strace");
 }

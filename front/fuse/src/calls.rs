@@ -6,6 +6,7 @@
 //! one. All other calls (a lookup, an open, a listing) go on to a thread of the library through a
 //! socket, and its answers come back by it: an open waits for a reactor, which may be this one.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use weir_live::{Handle, Host, Interest, Readiness, Service, Turn};
 use crate::disks::Disks;
 use crate::files::WRITE_BYTES_MAX;
 use crate::port::Caller;
-use crate::wire::{Call, Link, Message, Pending, shorten_listing};
+use crate::wire::{Call, Link, Message, Pending, answered, shorten_listing};
 
 /// Tokens of the two descriptors.
 const KERNEL: u32 = 0;
@@ -26,12 +27,17 @@ const LIBRARY: u32 = 1;
 /// Calls taken before others on the reactor have their turn.
 const CALLS: usize = 64;
 
-/// Bytes of theirs: a call that begins within them is taken whole.
+/// Bytes that they bring or ask for: a call that begins within them is taken whole.
 const BYTES: usize = 1 << 20;
 
 /// The longest call, bytes, with room for its arguments: the kernel hands nothing to a shorter
 /// buffer.
 const MESSAGE: usize = WRITE_BYTES_MAX as usize + 4096;
+
+/// Calls that wait for the library, and their bytes, with which no more calls are taken.
+const WAITING: usize = 4096;
+/// See [`WAITING`].
+const WAITING_BYTES: usize = 4 << 20;
 
 /// The longest listing that fits in an answer of the library through the socket.
 const LISTING: u32 = 64 << 10;
@@ -46,10 +52,19 @@ pub(crate) struct Taker {
     /// The way to the library's thread and back.
     library: OwnedFd,
     message: Vec<u8>,
-    /// Bytes of a call in `message` for which the library had no room. Nothing is read meanwhile.
-    held: usize,
+    /// Calls for which the library had no room yet, the oldest first.
+    waiting: VecDeque<Vec<u8>>,
+    /// Their bytes.
+    waiting_bytes: usize,
+    /// Calls that the library has and has not answered.
+    asked: BTreeSet<u64>,
     answer: Vec<u8>,
+    /// Unmounts the disks, so that no caller waits where none is heard.
+    unmount: Option<Unmount>,
 }
+
+/// See [`Taker::fail`].
+pub(crate) type Unmount = Box<dyn FnOnce() + Send>;
 
 impl Calls {
     /// Puts them on a reactor, whose calling thread this is not.
@@ -59,14 +74,18 @@ impl Calls {
     pub(crate) fn install(host: &Host, reactor: usize, taker: Taker) -> io::Result<Handle<Calls>> {
         let (sender, receiver) = channel();
         let make = move |turn: &mut Turn<'_>| {
-            let watched = taker.begin(turn);
-            let taker = watched.is_ok().then_some(taker);
+            let mut taker = Some(taker);
+            let watched = taker.as_ref().map_or(Ok(()), |taker| taker.begin(turn));
+            if watched.is_err() {
+                taker.take().into_iter().for_each(|mut taker| taker.fail());
+            }
             // It is received below.
             let _ = sender.send(watched);
             Calls(taker)
         };
         let handle = host.install(reactor, make).map_err(io::Error::other)?;
-        receiver.recv().map_err(io::Error::other)??;
+        let watched = receiver.recv().map_err(io::Error::other)?;
+        watched.inspect_err(|_| handle.remove())?;
         Ok(handle)
     }
 
@@ -94,57 +113,68 @@ impl Calls {
 }
 
 impl Taker {
-    pub(crate) fn new(disks: Arc<Disks>, kernel: Arc<Link>, library: OwnedFd) -> Taker {
+    pub(crate) fn new(
+        disks: Arc<Disks>,
+        kernel: Arc<Link>,
+        library: OwnedFd,
+        unmount: Unmount,
+    ) -> Taker {
         let (message, answer) = (vec![0; MESSAGE], vec![0; 2 * LISTING as usize]);
-        Taker { disks, kernel, library, message, held: 0, answer }
+        let (waiting, asked, unmount) = (VecDeque::new(), BTreeSet::new(), Some(unmount));
+        let waiting_bytes = 0;
+        Taker { disks, kernel, library, message, waiting, waiting_bytes, asked, answer, unmount }
+    }
+
+    /// Whether so many calls wait for the library that no more are taken.
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING || self.waiting_bytes >= WAITING_BYTES
     }
 
     /// The events of both descriptors that are waited for.
     fn interests(&self) -> [Interest; 2] {
-        let holds = self.held > 0;
-        [Interest { read: !holds, write: false }, Interest { read: true, write: holds }]
+        let (full, waits) = (self.is_full(), !self.waiting.is_empty());
+        [Interest { read: !full, write: false }, Interest { read: true, write: waits }]
     }
 
     /// Has both descriptors watched.
     fn begin(&self, turn: &Turn<'_>) -> io::Result<()> {
         let [kernel, library] = self.interests();
         turn.watch(self.kernel.device(), KERNEL, kernel)?;
-        turn.watch(&self.library, LIBRARY, library)
+        let watched = turn.watch(&self.library, LIBRARY, library);
+        watched.inspect_err(|_| turn.unwatch(self.kernel.device()))
     }
 
     fn take_calls(&mut self, turn: &mut Turn<'_>) {
         use rustix::io::Errno as Why;
         let mut bytes = 0;
         for _ in 0..CALLS {
-            if self.held > 0 || bytes >= BYTES {
+            if self.is_full() || bytes >= BYTES {
                 return;
             }
             match rustix::io::read(self.kernel.device(), &mut self.message[..]) {
-                Ok(len) => {
-                    bytes += len;
-                    self.take(turn, len);
-                }
+                Ok(len) => bytes += self.take(turn, len).max(len),
                 Err(Why::AGAIN) => return,
-                // NOENT: the process was killed before its call was read.
+                // NOENT: a call was taken back before it was read.
                 Err(Why::INTR | Why::NOENT) => {}
+                Err(Why::NODEV) => return self.end(turn),
                 Err(why) => {
-                    if why != Why::NODEV {
-                        tracing::error!(error = %why, "the disks as files end: no call is heard");
-                    }
+                    tracing::error!(error = %why, "the disks as files end: no call is heard");
+                    self.fail();
                     return self.end(turn);
                 }
             }
         }
     }
 
-    /// Deals with the call of so many bytes.
-    fn take(&mut self, turn: &mut Turn<'_>, len: usize) {
-        let Some(message) = Message::decode(&self.message[..len]) else { return };
+    /// Deals with the call of so many bytes; the bytes that it asks for.
+    fn take(&mut self, turn: &mut Turn<'_>, len: usize) -> usize {
+        let Some(message) = Message::decode(&self.message[..len]) else { return 0 };
         let Message { unique, process, call } = message;
         let caller = || Caller::Kernel(Pending::new(&self.kernel, unique));
         match call {
             Call::Read { handle, offset, len } => {
                 self.disks.read(process, handle, offset, len, caller());
+                return len as usize;
             }
             Call::Write { handle, offset, bytes, durable } => {
                 self.disks.write(process, handle, (offset, bytes), durable, caller());
@@ -155,36 +185,72 @@ impl Taker {
                 shorten_listing(&mut self.message[..len], LISTING);
                 self.pass_on(turn, len);
             }
+            Call::Notice => {}
         }
+        0
     }
 
-    /// Hands a call on to the library; it is held while there is no room.
+    /// Hands a call on to the library, behind those that wait for room there.
     fn pass_on(&mut self, turn: &mut Turn<'_>, len: usize) {
-        let was_held = std::mem::take(&mut self.held) > 0;
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let before = self.interests();
+        if !self.waiting.is_empty() || !self.hand_over(len) {
+            self.waiting.push_back(self.message[..len].to_vec());
+            self.waiting_bytes += len;
+        }
+        self.follow(turn, before);
+    }
+
+    /// Hands over the calls that wait, as many as there is room for.
+    fn go_on(&mut self, turn: &mut Turn<'_>) {
+        let before = self.interests();
+        while let Some(waiting) = self.waiting.front() {
+            let len = waiting.len();
+            self.message[..len].copy_from_slice(waiting);
+            if !self.hand_over(len) {
+                break;
+            }
+            self.waiting_bytes -= len;
+            self.waiting.pop_front();
+        }
+        self.follow(turn, before);
+    }
+
+    /// Whether the call in `message` is out of the way: with the library, or answered because that
+    /// has ended.
+    fn hand_over(&mut self, len: usize) -> bool {
         let message = &self.message[..len];
-        match send(&self.library, message, flags) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::AGAIN) => self.held = len,
+        let Some(Message { unique, .. }) = Message::decode(message) else { return true };
+        match send(&self.library, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(_) => {
+                self.asked.insert(unique);
+            }
+            Err(rustix::io::Errno::AGAIN) => return false,
             Err(error) => {
-                // A call that wants no answer gets one that the kernel does not take.
-                tracing::warn!(%error, "a call for the disks as files is answered with EIO");
-                let message = Message::decode(message);
-                message.iter().for_each(|m| drop(Pending::new(&self.kernel, m.unique)));
+                tracing::debug!(%error, "a call for the disks as files is answered with EIO");
+                drop(Pending::new(&self.kernel, unique));
             }
         }
-        if was_held != (self.held > 0) {
-            let [kernel, library] = self.interests();
-            let watched = turn.rewatch(self.kernel.device(), KERNEL, kernel);
-            if watched.and(turn.rewatch(&self.library, LIBRARY, library)).is_err() {
-                self.end(turn);
-            }
+        true
+    }
+
+    /// Has the events watched that are waited for now, if these were others before.
+    fn follow(&mut self, turn: &mut Turn<'_>, before: [Interest; 2]) {
+        let after = self.interests();
+        if after == before {
+            return;
+        }
+        let [kernel, library] = after;
+        let watched = turn.rewatch(self.kernel.device(), KERNEL, kernel);
+        if let Err(error) = watched.and(turn.rewatch(&self.library, LIBRARY, library)) {
+            tracing::error!(%error, "the disks as files end: no call is heard");
+            self.fail();
+            self.end(turn);
         }
     }
 
-    /// Brings the library's answers to the kernel.
-    fn take_answers(&mut self) {
-        for _ in 0..CALLS {
+    /// Brings so many of the library's answers to the kernel, if there are so many.
+    fn take_answers(&mut self, most: usize) {
+        for _ in 0..most {
             let Ok((len, _)) = recv(&self.library, &mut self.answer[..], RecvFlags::DONTWAIT)
             else {
                 return;
@@ -192,12 +258,25 @@ impl Taker {
             if len == 0 {
                 return;
             }
-            // The kernel knows no call any more whose process was killed meanwhile.
-            let _ = rustix::io::write(self.kernel.device(), &self.answer[..len]);
+            let answer = &self.answer[..len];
+            if let Some(unique) = answered(answer) {
+                self.asked.remove(&unique);
+            }
+            // It takes none once the disks are not mounted any more.
+            let _ = rustix::io::write(self.kernel.device(), answer);
         }
     }
 
-    /// The file system is not mounted any more: what is under way is answered as it ends.
+    /// No call is heard any more, though the disks are mounted: they are unmounted, so that
+    /// those who ask are told.
+    fn fail(&mut self) {
+        if let Some(unmount) = self.unmount.take() {
+            // It may wait for calls that are under way here.
+            let _ = std::thread::Builder::new().name(String::from("weir-unmount")).spawn(unmount);
+        }
+    }
+
+    /// No call is taken from now on. What is under way is answered as it ends.
     fn end(&self, turn: &Turn<'_>) {
         turn.unwatch(self.kernel.device());
         turn.unwatch(&self.library);
@@ -221,20 +300,25 @@ impl Service for Calls {
 impl Taker {
     fn ready(&mut self, turn: &mut Turn<'_>, token: u32, readiness: Readiness) {
         if token == KERNEL {
-            return self.take_calls(turn);
+            // Nothing is mounted any more, or there is something to read.
+            return if readiness.closed { self.end(turn) } else { self.take_calls(turn) };
         }
         if readiness.closed {
-            // Its thread has ended: the calls it is asked for fail one by one.
-            if self.held > 0 {
-                self.pass_on(turn, self.held);
+            tracing::error!(
+                "disks as files: no more can be opened, as the thread for that has ended"
+            );
+            self.take_answers(usize::MAX);
+            for unique in std::mem::take(&mut self.asked) {
+                drop(Pending::new(&self.kernel, unique));
             }
+            self.go_on(turn);
             return turn.unwatch(&self.library);
         }
         if readiness.readable {
-            self.take_answers();
+            self.take_answers(CALLS);
         }
-        if readiness.writable && self.held > 0 {
-            self.pass_on(turn, self.held);
+        if readiness.writable {
+            self.go_on(turn);
         }
     }
 }

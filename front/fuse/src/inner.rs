@@ -3,9 +3,9 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use fuser::{BackgroundSession, Config, Filesystem, KernelConfig, Request, Session};
+use fuser::{Config, Filesystem, KernelConfig, Request, Session};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
@@ -28,9 +28,19 @@ impl Filesystem for Greeter {
 
 /// The mounted disks. Dropping it unmounts them.
 pub(crate) struct Inner {
-    _session: Session<Greeter>,
-    /// The thread that answers all calls but those that move bytes. It ends with the mount.
-    _library: BackgroundSession,
+    session: Arc<Mutex<Option<Session<Greeter>>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        unmount(&self.session);
+    }
+}
+
+/// Unmounts the disks, unless that was done.
+fn unmount(session: &Mutex<Option<Session<Greeter>>>) {
+    let session = session.lock().unwrap_or_else(PoisonError::into_inner).take();
+    drop(session);
 }
 
 impl Inner {
@@ -54,13 +64,23 @@ impl Inner {
         let library = Session::from_fd(files, theirs, config.acl, config.clone())?;
         // What it agrees to is said already.
         recv(&ours, &mut [0; 4096][..], RecvFlags::empty())?;
-        let library = library.spawn()?;
-        let taker = Taker::new(Arc::clone(disks), Arc::new(Link::new(kernel)), ours);
+        // It answers all calls but those that move bytes, and ends with the mount. With it goes its
+        // end of the socket, by which the reactor learns of an end before.
+        let answer = move || {
+            if let Err(error) = library.run() {
+                tracing::debug!(%error, "the library takes no calls for the disks any more");
+            }
+        };
+        std::thread::Builder::new().name(String::from("weir-dev")).spawn(answer)?;
+        let session = Arc::new(Mutex::new(Some(session)));
+        let mounted = Arc::clone(&session);
+        let unmount = Box::new(move || unmount(&mounted));
+        let taker = Taker::new(Arc::clone(disks), Arc::new(Link::new(kernel)), ours, unmount);
         let (host, reactor) = (disks.host(), disks.reactor());
         let mut calls = Some(Calls::install(host, reactor, taker)?);
         disks.on_move(Box::new(move |host, reactor| {
             calls = calls.take().and_then(|calls| Calls::move_to(&calls, host, reactor));
         }));
-        Ok(Inner { _session: session, _library: library })
+        Ok(Inner { session })
     }
 }

@@ -16,11 +16,14 @@ const HEADER: usize = 40;
 const WRITE_HEAD: usize = HEADER + 40;
 
 /// Opcodes, from the kernel's `linux/fuse.h` (a header of its interface, as libfuse has it).
+const FORGET: u32 = 2;
 const READ: u32 = 15;
 const WRITE: u32 = 16;
 const FSYNC: u32 = 20;
 const INIT: u32 = 26;
 const READDIR: u32 = 28;
+const INTERRUPT: u32 = 36;
+const BATCH_FORGET: u32 = 42;
 const READDIRPLUS: u32 = 44;
 
 /// A call of the kernel.
@@ -44,6 +47,9 @@ pub(crate) enum Call<'a> {
     Flush { handle: u64 },
     /// One of these, cut short.
     Broken,
+    /// What is not answered and changes nothing here: files that are forgotten, a caller that would
+    /// like to stop waiting.
+    Notice,
     /// Any other.
     Other,
 }
@@ -57,6 +63,7 @@ impl<'a> Message<'a> {
             READ => read(bytes),
             WRITE => write(bytes),
             FSYNC => u64_at(bytes, HEADER).map(|handle| Call::Flush { handle }),
+            FORGET | BATCH_FORGET | INTERRUPT => Some(Call::Notice),
             _ => Some(Call::Other),
         };
         Some(Message { unique, process, call: call.unwrap_or(Call::Broken) })
@@ -81,6 +88,11 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes)
+}
+
+/// The call that an answer is to; `None` for a message of another kind.
+pub(crate) fn answered(answer: &[u8]) -> Option<u64> {
+    u64_at(answer, 8).filter(|unique| *unique != 0)
 }
 
 /// Has the listing of a folder, if it is one that is asked for, be answered in `most` bytes.
@@ -116,7 +128,7 @@ impl Link {
         &self.0
     }
 
-    /// Answers a call. The kernel knows none any more whose process was killed meanwhile.
+    /// Answers a call. The kernel takes no answer once nothing is mounted any more.
     fn answer(&self, unique: u64, errno: i32, bytes: &[u8]) {
         const LEN: usize = 16;
         let mut head = [0; LEN];
@@ -224,6 +236,9 @@ mod tests {
         assert_eq!(call(&flush), Call::Flush { handle: 9 });
         assert_eq!(call(&flush[..HEADER + 7]), Call::Broken);
         assert_eq!(call(&message(1, &[b"name\0"])), Call::Other);
+        for notice in [FORGET, INTERRUPT, BATCH_FORGET] {
+            assert_eq!(call(&message(notice, &[&handle])), Call::Notice);
+        }
         assert_eq!(Message::decode(&flush[..35]), None);
         let mut listing = transfer(READDIR, 0, &[]);
         shorten_listing(&mut listing, 6);
