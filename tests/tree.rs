@@ -674,9 +674,9 @@ fn wakes_of_looks_and_reads(mut daemon: Daemon, tree: &Path) {
         work();
         (library(), reactors())
     };
-    // Any thread may go to sleep late after what was asked of it before, or wait for a lock of the
-    // library. That does not happen in each round; a thread that the work needed would sleep
-    // thousands of times in each.
+    // Any thread may go to sleep late after what was asked of it before, wait for a lock of the
+    // library, or have work of its own meanwhile. A thread that the work needed would sleep
+    // for most of the calls of each round.
     let round = || {
         let looked = woken(&|| {
             for _ in 0..LOOKS {
@@ -696,7 +696,7 @@ fn wakes_of_looks_and_reads(mut daemon: Daemon, tree: &Path) {
     };
     let strays: Vec<u64> = (0..3).map(|_| round()).collect();
     let least = strays.iter().min().expect("three rounds");
-    assert!(*least <= 4, "a thread was woken for what is another's: {strays:?}");
+    assert!(*least <= LOOKS / 20, "a thread was woken for what is another's: {strays:?}");
     daemon.stop();
 }
 
