@@ -870,27 +870,43 @@ fn what_is_to_be_durable_on_a_disk_as_a_file_is_made_durable_below_it() {
     daemon.stop();
 }
 
+/// strace, which has each `read` of threads of the daemon fail from now on; `more` says which.
+fn fail_reads(threads: &[String], more: &[&str]) -> std::process::Child {
+    let mut strace = program("strace");
+    strace.args(["-e", "trace=read", "-e", "inject=read:error=EIO", "-o", "/dev/null"]);
+    strace.args(more).args(threads.iter().flat_map(|thread| ["-p", thread]));
+    let mut strace = strace.stderr(Stdio::piped()).spawn().expect("strace");
+    let mut stderr = BufReader::new(strace.stderr.take().expect("piped"));
+    for _ in threads {
+        let mut attached = String::new();
+        stderr.read_line(&mut attached).expect("a line");
+        assert!(attached.contains("attached"), "{attached}");
+    }
+    strace
+}
+
+/// The threads of the daemon whose name begins so, the youngest last.
+fn threads_of(pid: u32, name: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+    let tasks = tasks.map(|task| task.expect("a thread").path());
+    let named = |task: &PathBuf| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
+    };
+    let number = |task: PathBuf| task.file_name().map(|n| n.to_string_lossy().into_owned());
+    let mut threads: Vec<String> = tasks.filter(named).filter_map(number).collect();
+    threads.sort_by_key(|thread| thread.parse::<u32>().ok());
+    threads
+}
+
 #[test]
 #[ignore = "needs strace"]
 fn those_who_look_a_disk_up_are_told_when_the_thread_for_that_has_ended() {
     let folder = Folder::new();
     let Some((mut daemon, tree)) = mounted(&folder, "sda=ram:1MiB") else { return };
-    let pid = daemon.child().id();
     let disk = fs::File::open(tree.join("dev/sda")).expect("a disk");
     // The younger one is that of the disks.
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
-    let threads = tasks
-        .map(|task| task.expect("a thread").path())
-        .filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "fuser-0\n"));
-    let numbers = threads.map(|task| task.file_name().expect("a number").to_owned());
-    let number = numbers.max_by_key(|n| n.to_string_lossy().parse::<u32>().ok()).expect("threads");
-    let mut strace = program("strace");
-    strace.args(["-e", "trace=read", "-e", "inject=read:error=EIO", "-o", "/dev/null", "-p"]);
-    let mut strace = strace.arg(&number).stderr(Stdio::piped()).spawn().expect("strace");
-    let mut attached = String::new();
-    let stderr = strace.stderr.take().expect("piped");
-    BufReader::new(stderr).read_line(&mut attached).expect("a line");
-    assert!(attached.contains("attached"), "{attached}");
+    let library = threads_of(daemon.child().id(), "fuser-0");
+    let mut strace = fail_reads(&library[1..], &[]);
     // The read that it is in may be its last.
     let missing = |name: &str| fs::metadata(tree.join("dev").join(name)).expect_err("no disk");
     let first = missing("none").raw_os_error();
@@ -902,5 +918,20 @@ fn those_who_look_a_disk_up_are_told_when_the_thread_for_that_has_ended() {
     drop(disk);
     daemon.stop();
     // What it looked at has ended.
+    strace.wait().expect("strace");
+}
+
+#[test]
+#[ignore = "needs strace"]
+fn those_who_use_a_disk_as_a_file_are_told_when_no_call_can_be_heard_any_more() {
+    let folder = Folder::new();
+    let Some((mut daemon, tree)) = mounted(&folder, "sda=ram:1MiB") else { return };
+    let disk = fs::File::open(tree.join("dev/sda")).expect("a disk");
+    let reactors = threads_of(daemon.child().id(), "weir-reactor");
+    let mut strace = fail_reads(&reactors, &["-P", "/dev/fuse"]);
+    disk.read_at(&mut [0; 512], 0).expect_err("the disks are not mounted any more");
+    fs::read_dir(&tree).expect("the tree goes on");
+    drop(disk);
+    daemon.stop();
     strace.wait().expect("strace");
 }

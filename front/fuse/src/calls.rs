@@ -59,12 +59,12 @@ pub(crate) struct Taker {
     /// Calls that the library has and has not answered.
     asked: BTreeSet<u64>,
     answer: Vec<u8>,
-    /// Unmounts the disks, so that no caller waits where none is heard.
-    unmount: Option<Unmount>,
+    /// Unmounts the disks, unless that was done, so that no caller waits where none is heard.
+    unmount: Unmount,
 }
 
 /// See [`Taker::fail`].
-pub(crate) type Unmount = Box<dyn FnOnce() + Send>;
+pub(crate) type Unmount = Arc<dyn Fn() + Send + Sync>;
 
 impl Calls {
     /// Puts them on a reactor, whose calling thread this is not.
@@ -74,11 +74,8 @@ impl Calls {
     pub(crate) fn install(host: &Host, reactor: usize, taker: Taker) -> io::Result<Handle<Calls>> {
         let (sender, receiver) = channel();
         let make = move |turn: &mut Turn<'_>| {
-            let mut taker = Some(taker);
-            let watched = taker.as_ref().map_or(Ok(()), |taker| taker.begin(turn));
-            if watched.is_err() {
-                taker.take().into_iter().for_each(|mut taker| taker.fail());
-            }
+            let watched = taker.begin(turn).inspect_err(|_| taker.fail());
+            let taker = watched.is_ok().then_some(taker);
             // It is received below.
             let _ = sender.send(watched);
             Calls(taker)
@@ -120,7 +117,7 @@ impl Taker {
         unmount: Unmount,
     ) -> Taker {
         let (message, answer) = (vec![0; MESSAGE], vec![0; 2 * LISTING as usize]);
-        let (waiting, asked, unmount) = (VecDeque::new(), BTreeSet::new(), Some(unmount));
+        let (waiting, asked) = (VecDeque::new(), BTreeSet::new());
         let waiting_bytes = 0;
         Taker { disks, kernel, library, message, waiting, waiting_bytes, asked, answer, unmount }
     }
@@ -251,13 +248,13 @@ impl Taker {
     /// Brings so many of the library's answers to the kernel, if there are so many.
     fn take_answers(&mut self, most: usize) {
         for _ in 0..most {
-            let Ok((len, _)) = recv(&self.library, &mut self.answer[..], RecvFlags::DONTWAIT)
-            else {
-                return;
+            let len = match recv(&self.library, &mut self.answer[..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return,
+                Ok((len, _)) => len,
+                // The library's thread ended with calls unread. What it answered is behind this.
+                Err(rustix::io::Errno::CONNRESET) => continue,
+                Err(_) => return,
             };
-            if len == 0 {
-                return;
-            }
             let answer = &self.answer[..len];
             if let Some(unique) = answered(answer) {
                 self.asked.remove(&unique);
@@ -269,10 +266,13 @@ impl Taker {
 
     /// No call is heard any more, though the disks are mounted: they are unmounted, so that
     /// those who ask are told.
-    fn fail(&mut self) {
-        if let Some(unmount) = self.unmount.take() {
-            // It may wait for calls that are under way here.
-            let _ = std::thread::Builder::new().name(String::from("weir-unmount")).spawn(unmount);
+    fn fail(&self) {
+        let unmount = Arc::clone(&self.unmount);
+        // It may wait for calls that are under way here.
+        let aside = std::thread::Builder::new().name(String::from("weir-unmount"));
+        if aside.spawn(move || unmount()).is_err() {
+            // No thread is left: a reactor that waits is better than callers that do for ever.
+            (self.unmount)();
         }
     }
 

@@ -246,16 +246,16 @@ impl Disks {
             in_flight: 0,
             hard_queue: None,
         };
+        let mut openers = self.openers();
+        // Meanwhile the disk may have gone, or all of them.
+        if openers.closed || !self.devices().iter().any(|known| known.is(&device)) {
+            return Err(Errno::ENODEV);
+        }
         let peer = &client.peer;
         tracing::info!(%peer, disk = %name, client = handle, writes, "disk opened as a file");
         let (device, opener) = (device, Some(Arc::new(opener)));
         let opened = Instant::now();
-        let open = Open { device, opener, client, process, opened };
-        let mut openers = self.openers();
-        if openers.closed {
-            return Err(Errno::ENODEV);
-        }
-        openers.table.insert(handle, open);
+        openers.table.insert(handle, Open { device, opener, client, process, opened });
         Ok(())
     }
 

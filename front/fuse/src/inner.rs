@@ -74,7 +74,7 @@ impl Inner {
         std::thread::Builder::new().name(String::from("weir-dev")).spawn(answer)?;
         let session = Arc::new(Mutex::new(Some(session)));
         let mounted = Arc::clone(&session);
-        let unmount = Box::new(move || unmount(&mounted));
+        let unmount = Arc::new(move || unmount(&mounted));
         let taker = Taker::new(Arc::clone(disks), Arc::new(Link::new(kernel)), ours, unmount);
         let (host, reactor) = (disks.host(), disks.reactor());
         let mut calls = Some(Calls::install(host, reactor, taker)?);
