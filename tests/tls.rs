@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use authority::Authority;
+use daemon::outside::free_port;
 use daemon::program::{Ended, Noise, Running, attempt, checksum, nbdkit, qemu_nbd, run};
 use daemon::{Daemon, Folder, weir};
 use serde_json::Value;
@@ -19,11 +20,7 @@ const MIB: u64 = 1 << 20;
 
 /// A daemon with a disk in memory at a UNIX socket, with these options, and at a port of its own.
 fn serve(folder: &Folder, options: &str) -> (Daemon, u16) {
-    let free = (0..100).find_map(|_| {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
-        (port > 20000).then_some(port)
-    });
-    let port = free.expect("a free port above 20000");
+    let port = free_port();
     let mut command = weir(folder);
     command.args(["serve", "--disk", "sda=ram:64MiB"]);
     for address in [format!("unix:{}", folder.socket().display()), format!("127.0.0.1:{port}")] {

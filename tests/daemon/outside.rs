@@ -6,7 +6,10 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
+use std::net::TcpListener;
 use std::ops::{Deref, DerefMut};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::{Child, Command};
 use std::sync::OnceLock;
 
@@ -72,6 +75,34 @@ pub fn installed(name: &str) -> bool {
         leave_out(&format!("{name} is not installed"));
     }
     found
+}
+
+/// A port above 20000 on which nothing listens, for a program that cannot say which one the kernel
+/// gave it.
+///
+/// It lies below the ports of connections, of which any may be taken before the program listens;
+/// and no other test has it while this process runs.
+pub fn free_port() -> u16 {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    let lowest = range.ok().and_then(|range| range.split_whitespace().next()?.parse().ok());
+    // A host may let connections have all ports: then there is none that they cannot take.
+    let end = lowest.filter(|lowest| *lowest > PORTS + 1000).unwrap_or(u16::MAX);
+    // Tests that run side by side do not try the same ones.
+    let first = std::process::id() % u32::from(end - PORTS);
+    let mut ports = (PORTS + first as u16..end).chain(PORTS..PORTS + first as u16);
+    ports.find(|port| take(*port)).expect("a free port")
+}
+
+/// The first port that tests may have.
+const PORTS: u16 = 20_001;
+
+/// Whether the port is this process's now, and nothing listens on it. Tests tell each other by a
+/// name that the kernel gives back when a process ends.
+fn take(port: u16) -> bool {
+    let name = SocketAddr::from_abstract_name(format!("weir-test-port-{port}")).expect("a name");
+    let Ok(held) = UnixListener::bind_addr(&name) else { return false };
+    std::mem::forget(held);
+    TcpListener::bind(("127.0.0.1", port)).is_ok()
 }
 
 /// Says on standard error, past the harness that keeps what a passing test prints, that the

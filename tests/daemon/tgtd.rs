@@ -4,10 +4,10 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+pub use super::outside::free_port;
 use super::outside::{Mortal, installed, mortal};
 
 /// What a target allows that is to be tried with many PDUs for a command.
@@ -37,15 +37,6 @@ impl Drop for Tgtd {
 pub fn program(name: &str) -> String {
     let path = format!("/usr/sbin/{name}");
     if Path::new(&path).exists() { path } else { name.to_owned() }
-}
-
-/// A port above 20000 on which nothing listens. It is chosen by the kernel, whose ports for this
-/// begin at 32768.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("a port").port();
-    assert!(port > 20_000, "{port}");
-    port
 }
 
 impl Tgtd {

@@ -13,6 +13,7 @@ use super::daemon::client::{
     Client, FLUSH, OPTION_MAGIC, READ, TRIM, WRITE, WRITE_ZEROES, greeted, option, option_reply,
     request,
 };
+use super::daemon::outside::free_port;
 use super::daemon::program::Noise;
 use super::daemon::{Daemon, Folder, PATIENCE, weir};
 
@@ -54,14 +55,10 @@ impl std::ops::Deref for Doors {
 
 /// A daemon with a disk in a file, and the ways into it.
 pub fn start(folder: &Folder, options: &str, more: &[&str]) -> (Daemon, Doors) {
-    let free = (0..100).find_map(|_| {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
-        (port > 20000).then_some(port)
-    });
     let doors = Doors {
         socket: folder.socket(),
         tls: folder.near("tls.sock"),
-        port: free.expect("a free port above 20000"),
+        port: free_port(),
         _certificates: Authority::new().folder(),
     };
     let certificates = doors._certificates.path().display();

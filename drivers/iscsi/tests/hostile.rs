@@ -94,13 +94,13 @@ fn text_without_an_end_is_not_listened_to_for_ever() {
 
 #[test]
 fn a_target_that_moves_in_a_circle_is_not_followed_for_ever() {
-    let (one, two) = (support_port(), support_port());
+    let listeners = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let [one, two] = listeners.each_ref().map(|one| one.local_addr().expect("a port").port());
     let moved = |to: u16| {
         let portal = Portal::new(&format!("127.0.0.1:{to}")).expect("a portal");
         Profile { moved: Some(portal), ..profile() }
     };
-    for (from, to) in [(one, two), (two, one)] {
-        let listener = TcpListener::bind(("127.0.0.1", from)).expect("the port is free");
+    for (listener, to) in listeners.into_iter().zip([two, one]) {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let conduct = Conduct::Target(Box::new(moved(to)), Box::new(|_, _, _| false));
@@ -122,11 +122,6 @@ fn a_target_that_moves_in_a_circle_is_not_followed_for_ever() {
         }
     });
     assert_eq!(Bed::open(NAME, options(first)).read(0, 4096), [0; 4096]);
-}
-
-fn support_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("a port").port()
 }
 
 #[test]

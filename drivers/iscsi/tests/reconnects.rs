@@ -1,6 +1,8 @@
 //! How a port comes back to a target that was lost: under which name, when, where, and what becomes
 //! of commands if it does not. The time is the test's own.
 
+#[path = "../../../tests/daemon/outside.rs"]
+mod outside;
 mod support;
 
 use std::net::TcpListener;
@@ -245,8 +247,9 @@ fn a_portal_that_accepts_and_never_answers_is_left_after_the_login_timeout() {
 
 /// What a port is lost to that never comes back: nothing listens any more.
 fn gone(replacement_timeout: Option<Duration>) -> Bed {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("a port").port();
+    // No connection can take it, not even one to itself.
+    let port = outside::free_port();
+    let listener = TcpListener::bind(("127.0.0.1", port)).expect("a port");
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("a connection");
         drop(listener);
@@ -305,6 +308,17 @@ fn a_window_that_is_closed_for_ever_takes_nothing_and_costs_nothing() {
 }
 
 #[test]
+fn a_free_port_is_none_that_a_connection_or_another_test_may_have() {
+    let mut ports = [0; 8].map(|_| outside::free_port());
+    ports.sort_unstable();
+    assert!(ports.is_sorted_by(|one, next| one < next) && ports[0] > 20_000, "{ports:?}");
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("proc");
+    let lowest = range.split_whitespace().next().and_then(|port| port.parse().ok());
+    // Where connections may have nearly all there is no other choice.
+    assert!(lowest.is_some_and(|lowest: u16| ports[7] < lowest || lowest < 22_000), "{ports:?}");
+}
+
+#[test]
 fn a_target_is_reached_by_ipv6_and_one_that_is_not_there_is_named() {
     let Ok(listener) = TcpListener::bind("[::1]:0") else {
         return eprintln!("LEFT OUT: no IPv6 on loopback");
@@ -319,9 +333,8 @@ fn a_target_is_reached_by_ipv6_and_one_that_is_not_there_is_named() {
     let v6 = portal(&format!("[::1]:{port}"));
     let mut bed = Bed::open(NAME, Options::new(vec![v6]));
     assert_eq!(bed.read(0, 4096), [0; 4096]);
-    // The port is free again, and a name that none has.
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    let free = free.expect("a port").port();
+    // A port on which nothing listens, and a name that none has.
+    let free = outside::free_port();
     let at = |portals: &[&str]| {
         let portals = portals.iter().map(|text| portal(text)).collect();
         Bed::try_open(NAME, Options::new(portals)).err().expect("there is nothing")

@@ -1,5 +1,7 @@
 //! Ports of targets that were not there when they were opened, and turn up later.
 
+#[path = "../../../tests/daemon/outside.rs"]
+mod outside;
 mod support;
 
 use std::net::TcpListener;
@@ -32,9 +34,7 @@ fn has(unit: &str) -> Conduct {
 
 #[test]
 fn a_port_whose_target_was_not_there_refuses_until_it_is_there_with_the_right_unit() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("a port").port();
-    drop(listener);
+    let port = outside::free_port();
     // Commands would wait for a session that was lost.
     let patient = Options { replacement_timeout: None, ..options(port) };
     let mut bed = Bed::unreached(NAME, patient, &page_of("unit one"));

@@ -9,7 +9,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_
 use weir_driver_nbd::Address;
 
 use super::Folder;
-use super::outside::{Mortal, installed, mortal};
+use super::outside::{Mortal, free_port, installed, mortal};
 
 /// A server that runs in the background until the value is dropped.
 pub struct Program {
@@ -44,12 +44,7 @@ fn nbdkit_command(folder: &Folder, arguments: &[&str]) -> Command {
 pub fn nbdkit_tcp(arguments: &[&str]) -> Option<Program> {
     installed("nbdkit").then_some(())?;
     let folder = Folder::new();
-    // A port that is free now is very likely free in a moment.
-    let free = (0..100).find_map(|_| {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
-        (port > 20000).then_some(port)
-    });
-    let port = free.expect("a free port above 20000");
+    let port = free_port();
     let mut command = mortal("nbdkit");
     command.args(["-f", "-i", "127.0.0.1", "-p", &port.to_string(), "-P"]);
     command.arg(folder.join("pid")).args(arguments);
