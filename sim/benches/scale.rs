@@ -10,6 +10,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../core/queue/benches/words/mod.rs"]
+mod words;
+
 use weir_load::{Direction, Job};
 use weir_map::multipath::table::Policy;
 use weir_queue::Config;
@@ -30,16 +33,17 @@ const SIZES: [Size; 3] = [
     Size { name: "cores", disks: 16, paths: 4, cpus: 64 },
 ];
 
+const USAGE: &str = "cargo bench -p weir-sim --bench scale [-- SIZE ...]\n\n\
+    SIZE is small, disks, cores or DISKSxPATHSxPROCESSORS; small and cores unless told.";
+
 /// The size that a word names, or tells in numbers.
-fn named(word: &str) -> Size {
+fn named(word: &str) -> Option<Size> {
     if let Some(known) = SIZES.iter().find(|size| size.name == word) {
-        return known.clone();
+        return Some(known.clone());
     }
-    let numbers: Vec<usize> = word.split('x').filter_map(|number| number.parse().ok()).collect();
-    let [disks, paths, cpus] = numbers[..] else {
-        panic!("{word} is none of small, disks, cores and no DISKSxPATHSxPROCESSORS");
-    };
-    Size { name: "other", disks, paths, cpus }
+    let numbers = word.split('x').map(|number| number.parse().ok());
+    let [disks, paths, cpus] = numbers.collect::<Option<Vec<usize>>>()?[..] else { return None };
+    Some(Size { name: "other", disks, paths, cpus })
 }
 
 fn spec(size: &Size) -> HostSpec {
@@ -92,13 +96,14 @@ fn memory_mib() -> u64 {
 fn main() {
     let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
     let ns = if small { 1_000_000 } else { 200_000_000 };
-    let chosen: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    println!("size   disks  paths  processors  build, s  us/request  most MiB  requests");
-    let chosen: Vec<&str> = match chosen.is_empty() {
-        true => vec!["small", "cores"],
-        false => chosen.iter().map(String::as_str).collect(),
+    let chosen = words::words(USAGE);
+    let sizes: Option<Vec<Size>> = match chosen.is_empty() {
+        true => ["small", "cores"].into_iter().map(named).collect(),
+        false => chosen.iter().map(|word| named(word)).collect(),
     };
-    for size in chosen.into_iter().map(named) {
+    let Some(sizes) = sizes else { words::refuse(&chosen, USAGE) };
+    println!("size   disks  paths  processors  build, s  us/request  most MiB  requests");
+    for size in sizes {
         let begun = clock();
         let mut host = Host::new(spec(&size)).expect("a host within its bounds");
         let built = clock() - begun;

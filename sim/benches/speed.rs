@@ -8,6 +8,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../core/queue/benches/words/mod.rs"]
+mod words;
+
 use weir_bio::Prng;
 use weir_load::{Direction, Job};
 use weir_queue::Config;
@@ -16,6 +19,9 @@ use weir_sim_disk::Spec;
 
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 const PROCESSES: usize = 5;
+
+const USAGE: &str = "cargo bench -p weir-sim --bench speed [-- none|mq-deadline|kyber|bfq ...]\n\n\
+    With schedulers it runs these alone.";
 
 fn spec(scheduler: &str) -> HostSpec {
     let config = Config {
@@ -69,7 +75,10 @@ fn round(scheduler: &str, ns: u64) -> (f64, u64) {
 fn main() {
     let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
     let (rounds, ns) = if small { (1, 10_000_000) } else { (9, 100_000_000) };
-    let chosen: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let chosen = words::words(USAGE);
+    if chosen.iter().any(|word| !SCHEDULERS.contains(&&**word)) {
+        words::refuse(&chosen, USAGE);
+    }
     let schedulers = SCHEDULERS
         .iter()
         .filter(|scheduler| chosen.is_empty() || chosen.iter().any(|word| word == **scheduler));

@@ -11,6 +11,8 @@
 
 #[path = "../../queue/benches/load/mod.rs"]
 mod load;
+#[path = "../../queue/benches/words/mod.rs"]
+mod words;
 
 use std::sync::Arc;
 
@@ -24,6 +26,10 @@ use weir_queue::{Config, Device};
 
 const IOS: u64 = 20_000;
 const ROUNDS: usize = 101;
+
+const USAGE: &str = "cargo bench -p weir-map --bench mapped [-- NAME [ROUNDS]]\n\n\
+    NAME is one of alone, stripe, round-robin, queue-length, service-time and\n\
+    historical-service-time: that one alone, 10 rounds unless told, for a profiler.";
 const LEGS: usize = 8;
 const PATHS: [&str; 4] = ["a", "b", "c", "d"];
 /// Sectors.
@@ -104,11 +110,14 @@ fn load_on(kind: Kind) -> Load {
 }
 
 fn main() {
-    let words: Vec<String> = std::env::args().collect();
+    let words = words::words(USAGE);
     let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
-    for (at, word) in words.iter().enumerate() {
-        let Some(kind) = KINDS.into_iter().find(|kind| kind.name() == word) else { continue };
-        let rounds = words.get(at + 1).and_then(|word| word.parse().ok()).unwrap_or(10);
+    if let Some(word) = words.first() {
+        let kind = KINDS.into_iter().find(|kind| kind.name() == word);
+        let rounds = words.get(1).map_or(Some(10), |rounds| rounds.parse().ok());
+        let (Some(kind), Some(rounds), ..=2) = (kind, rounds, words.len()) else {
+            words::refuse(&words, USAGE)
+        };
         let mut load = load_on(kind);
         let sum: u64 = (0..rounds).map(|_| load.round(IOS).1).sum();
         return println!("{word}: {rounds} rounds of {IOS}, checksum {sum}");

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod load;
+mod words;
 
 use std::sync::Arc;
 
@@ -21,6 +22,12 @@ use weir_queue::{Config, Device, LiveRecording};
 /// Of a round: their calls fit on the tape.
 const IOS: u64 = 10_000;
 const ROUNDS: usize = 101;
+
+const SCHEDULERS: [&str; 3] = ["mq-deadline", "kyber", "bfq"];
+
+const USAGE: &str = "cargo bench -p weir-queue --bench recorded \
+    [-- mq-deadline|kyber|bfq plain|recorded ROUNDS]\n\n\
+    With a scheduler and a way it runs that one alone, for a profiler.";
 const TAGS: u16 = 32;
 /// Sectors of the device.
 const SIZE: u64 = 1 << 27;
@@ -74,10 +81,20 @@ impl Times {
 }
 
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    if let [scheduler, way, rounds] = &words[..] {
-        let mut rig = Rig::new(scheduler, way == "recorded");
-        let rounds: usize = rounds.parse().expect("a number of rounds");
+    let words = words::words(USAGE);
+    if !words.is_empty() {
+        let alone = match &words[..] {
+            [scheduler, way, rounds] if SCHEDULERS.contains(&&**scheduler) => {
+                let ways = ["plain", "recorded"];
+                let recorded = ways.iter().position(|known| known == way).map(|way| way == 1);
+                Option::zip(recorded, rounds.parse::<usize>().ok()).map(|end| (scheduler, way, end))
+            }
+            _ => None,
+        };
+        let Some((scheduler, way, (recorded, rounds))) = alone else {
+            words::refuse(&words, USAGE)
+        };
+        let mut rig = Rig::new(scheduler, recorded);
         let checksum = (0..rounds).fold(0, |sum: u64, _| sum + rig.round().1);
         println!("{scheduler} {way}: {rounds} rounds of {IOS}, checksum {checksum:x}");
         return;
@@ -85,7 +102,7 @@ fn main() {
     let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
     let rounds = if small { 3 } else { ROUNDS };
     println!("ns of an I/O                least quarter  median");
-    for scheduler in ["mq-deadline", "kyber", "bfq"] {
+    for scheduler in SCHEDULERS {
         let mut rigs = [Rig::new(scheduler, false), Rig::new(scheduler, true)];
         let mut times = [Times(Vec::new()), Times(Vec::new())];
         for _ in 0..rounds {

@@ -15,6 +15,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../../core/queue/benches/words/mod.rs"]
+mod words;
+
 use weir_bio::{
     Flags, GroupId, IoPrio, Limits, Nanos, Op, Prng, Rq, RqId, SchedTag, Status, SubmitterId,
 };
@@ -30,6 +33,10 @@ const ROUNDS: usize = 101;
 const BATCH: usize = 32;
 const STAGED: u16 = 128;
 const SEED: u64 = 1;
+
+const USAGE: &str = "cargo bench -p weir-sched --bench bfq [-- once | -- beside QUEUES DISK]\n\n  \
+    once                a single round of each number of contexts, for an instruction counter\n  \
+    beside QUEUES DISK  a single round beside so many busy queues on flash, rotating or streams";
 
 #[expect(clippy::disallowed_methods, reason = "a bench measures time; the crate takes `now`")]
 fn clock() -> std::time::Instant {
@@ -173,18 +180,22 @@ fn round(way: Way) -> (f64, u64) {
 }
 
 fn main() {
-    let mut asked = std::env::args().skip_while(|arg| arg != "beside").skip(1);
-    if let Some(contexts) = asked.next().and_then(|arg| arg.parse().ok()) {
-        let named = asked.next();
-        let disk = DISKS.into_iter().find(|disk| Some(disk.name) == named.as_deref());
-        println!("{:016x}", round(Way::beside(contexts, disk.expect("a disk by name"))).1);
-        return;
-    }
-    if std::env::args().any(|arg| arg == "once") {
-        for contexts in [1, 8] {
-            println!("{:016x}", round(Way::of(contexts)).1);
+    let words = words::words(USAGE);
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {}
+        ["once"] => {
+            return [1, 8].iter().for_each(|contexts| {
+                println!("{:016x}", round(Way::of(*contexts)).1);
+            });
         }
-        return;
+        ["beside", contexts, disk] => {
+            let disk = DISKS.into_iter().find(|known| known.name == disk);
+            let (Ok(contexts), Some(disk)) = (contexts.parse(), disk) else {
+                words::refuse(&words, USAGE)
+            };
+            return println!("{:016x}", round(Way::beside(contexts, disk)).1);
+        }
+        _ => words::refuse(&words, USAGE),
     }
     println!("seed {SEED}, {IOS} I/Os a round, {ROUNDS} rounds, batches of {BATCH}");
     let ways = [0, 1, 8];

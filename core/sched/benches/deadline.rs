@@ -9,6 +9,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../../core/queue/benches/words/mod.rs"]
+mod words;
+
 use weir_bio::{Flags, GroupId, IoPrio, Limits, Nanos, Op, Prng, RqId};
 use weir_sched::{Absorbed, Ended, Entry, Merge, Rq, SCHEDULERS, SchedTag, Scheduler, Setup};
 
@@ -16,6 +19,8 @@ const IOS: u64 = 20_000;
 const ROUNDS: usize = 101;
 const BATCH: usize = 32;
 const SEED: u64 = 1;
+
+const USAGE: &str = "cargo bench -p weir-sched --bench deadline";
 
 #[derive(Clone, Copy)]
 struct Pattern {
@@ -108,6 +113,10 @@ fn end(scheduler: &mut dyn Scheduler, tag: SchedTag, n: u64, free: &mut Vec<Sche
 }
 
 fn main() {
+    let words = words::words(USAGE);
+    if !words.is_empty() {
+        words::refuse(&words, USAGE);
+    }
     println!("seed {SEED}, {IOS} I/Os a round, {ROUNDS} rounds, batches of {BATCH}");
     for pattern in PATTERNS {
         for depth in [128, 1024] {

@@ -9,6 +9,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../../core/queue/benches/words/mod.rs"]
+mod words;
+
 use std::sync::{Arc, Barrier};
 
 use weir_bio::{Bio, Buf, Data, Limits, Nanos, Op, Prng, Status};
@@ -26,6 +29,9 @@ use weir_queue::{
 
 const IOS: u64 = 20_000;
 const ROUNDS: usize = 101;
+
+const USAGE: &str = "cargo bench -p weir-driver-scsi --bench midlayer [-- alone|scsi [ROUNDS]]\n\n\
+    With a name it runs that one alone, 10 rounds unless told, for a profiler.";
 const BATCH: usize = 32;
 const DEPTH: usize = 128;
 /// Sectors of the device.
@@ -258,16 +264,19 @@ fn quantiles(times: &mut [f64]) -> [f64; 3] {
 }
 
 fn main() {
-    let words: Vec<String> = std::env::args().collect();
+    let words = words::words(USAGE);
     let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
     let names = ["alone", "scsi"];
     let make = |name: &str| {
         let driver = if name == "alone" { Arc::new(Null) as Arc<dyn Driver> } else { scsi(1) };
         Rig::new(&device(driver, QueueMode::Mq, 1), 0, 0)
     };
-    for (at, word) in words.iter().enumerate() {
-        let Some(name) = names.into_iter().find(|name| name == word) else { continue };
-        let rounds = words.get(at + 1).and_then(|word| word.parse().ok()).unwrap_or(10);
+    if let Some(word) = words.first() {
+        let name = names.into_iter().find(|name| name == word);
+        let rounds = words.get(1).map_or(Some(10), |rounds| rounds.parse().ok());
+        let (Some(name), Some(rounds), ..=2) = (name, rounds, words.len()) else {
+            words::refuse(&words, USAGE)
+        };
         let mut rig = make(name);
         let sum: u64 = (0..rounds).map(|_| rig.round().1).sum();
         return println!("{word}: {rounds} rounds of {IOS}, checksum {sum}");

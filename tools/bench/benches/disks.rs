@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::time::{ClockId, clock_gettime};
-use weir_bench::rounds::{Arguments, Figure, machine};
+use weir_bench::arguments::{Arguments, Parameter, Usage};
+use weir_bench::rounds::{Figure, machine};
 use weir_bio::{Bio, Buf, Nanos};
 use weir_live::{Handle, Host, Readiness, Seat, Service, Turn};
 use weir_local::{Null, Ram};
@@ -21,11 +22,21 @@ const GOAL: f64 = 1.03;
 /// Bytes of each disk: what is read stays in a CPU's cache, wherever the disk's memory lies.
 const BYTES: u64 = 256 << 10;
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "The cost of idle disks for a busy one.",
+    parameters: &[
+        Parameter::number("--disks", (1000, 20), "idle disks"),
+        Parameter::number("--rounds", (400, 2), "rounds in which each is measured"),
+        Parameter::number("--ios", (4000, 100), "I/Os of a round"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
-    let disks = arguments.number("--disks", 1000, 20);
-    let rounds = arguments.number("--rounds", 400, 2);
-    let ios = arguments.number("--ios", 4000, 100);
+    let arguments = Arguments::of_process(&USAGE);
+    let disks = arguments.number("--disks");
+    let rounds = arguments.number("--rounds");
+    let ios = arguments.number("--ios");
     println!("{}", machine());
     let mut missed = Vec::new();
     for (target, depth) in [("ram", 1), ("null", 1), ("null", 32)] {

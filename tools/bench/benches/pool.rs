@@ -10,8 +10,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use weir_bench::arguments::{Arguments, Parameter, Usage};
 use weir_bench::cpu::{pin, thread_time};
-use weir_bench::rounds::{Arguments, Figure, machine};
+use weir_bench::rounds::{Figure, machine};
 use weir_bio::{Bio, Buf, Nanos};
 use weir_local::{Null, Pool};
 use weir_queue::{Bell, Config, Device, Driver, Lane, Submitter};
@@ -23,20 +24,36 @@ const GOAL_NS: f64 = 5.0;
 
 const GOAL_BATCH: usize = 32;
 
+const SCHEDULERS: [&str; 3] = ["none", "mq-deadline", "bfq"];
+
 const BYTES: u64 = 1 << 30;
 const BLOCK: usize = 4096;
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "The cost of a pool for an I/O.",
+    parameters: &[
+        Parameter::number("--rounds", (200, 2), "rounds in which each is measured"),
+        Parameter::number("--ios", (20_000, 100), "I/Os of a round"),
+        Parameter::one_of("--scheduler", &SCHEDULERS, "only with this one"),
+        Parameter::number("--depth", (0, 0), "only with this one of 1, 32 and 128; 0: with all"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
-    let rounds = arguments.number("--rounds", 200, 2);
-    let ios = arguments.number("--ios", 20_000, 100);
+    let arguments = Arguments::of_process(&USAGE);
+    let rounds = arguments.number("--rounds");
+    let ios = arguments.number("--ios");
     println!("{}", machine());
     // A bench that cannot be pinned still measures, only less steadily.
     let _ = pin(0);
     let mut missed = Vec::new();
     let only = arguments.word("--scheduler");
-    let only_depth = arguments.number("--depth", 0, 0);
-    for scheduler in ["none", "mq-deadline", "bfq"] {
+    let only_depth = arguments.number("--depth");
+    if ![0, 1, 32, 128].contains(&only_depth) {
+        arguments.refuse(&format!("--depth {only_depth} is none of 0, 1, 32 and 128"));
+    }
+    for scheduler in SCHEDULERS {
         for (depth, batch) in [(1, 1), (32, 4), (128, 32)] {
             let is_asked = only.is_none_or(|only| only == scheduler)
                 && (only_depth == 0 || only_depth as usize == depth);

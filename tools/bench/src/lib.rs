@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod arguments;
 pub mod compare;
 pub mod core;
 pub mod cpu;

@@ -1,5 +1,5 @@
-//! The part that comparing benches share: arguments, figures over rounds, the machine they ran on,
-//! and a control that tells a disturbed round from a quiet one.
+//! The part that comparing benches share: figures over rounds, the machine they ran on, and a
+//! control that tells a disturbed round from a quiet one.
 //!
 //! Rounds of what is compared are interleaved, so that a busy minute hits all of them.
 
@@ -7,47 +7,6 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::cpu::CpuTime;
-
-/// The arguments of a bench, and whether it is to run small.
-#[derive(Clone, Debug)]
-pub struct Arguments {
-    words: Vec<String>,
-    small: bool,
-}
-
-impl Arguments {
-    /// Those of this process. `WEIR_BENCH=small` asks for a run that only shows that it still runs.
-    #[must_use]
-    pub fn of_process() -> Arguments {
-        let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
-        Arguments { words: std::env::args().skip(1).collect(), small }
-    }
-
-    /// The word behind the flag `name`.
-    #[must_use]
-    pub fn word(&self, name: &str) -> Option<&str> {
-        let at = self.words.iter().position(|word| word == name)?;
-        self.words.get(at + 1).map(String::as_str)
-    }
-
-    /// The number behind the flag `name`, or `full`; `small` in a small run.
-    ///
-    /// # Panics
-    /// When it is not a number.
-    #[must_use]
-    pub fn number(&self, name: &str, full: u32, small: u32) -> u32 {
-        let default = if self.small { small } else { full };
-        self.word(name).map_or(default, |text| {
-            text.parse().unwrap_or_else(|_| panic!("{name} {text} is not a number"))
-        })
-    }
-
-    /// Whether the flag `name` is there.
-    #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        self.words.iter().any(|word| word == name)
-    }
-}
 
 /// One figure over all rounds.
 #[derive(Clone, Debug, Default)]
@@ -417,14 +376,5 @@ mod tests {
         let ended = Ticks { all: 5 + 3 * per_second, own: 1 + 2 * per_second, at: later };
         assert_eq!(ended.others_since(&began), 500, "half a CPU");
         assert_eq!(busy("cpu  1 20 300 4000 5 6 7 80000 9 10\ncpu0 1 1 1"), 80321);
-    }
-
-    #[test]
-    fn arguments_are_found_behind_their_flags() {
-        let words = ["--rounds", "3", "--quick"].map(String::from).to_vec();
-        let arguments = Arguments { words, small: true };
-        assert_eq!(arguments.number("--rounds", 7, 1), 3);
-        assert_eq!(arguments.number("--seconds", 7, 1), 1);
-        assert!(arguments.has("--quick") && !arguments.has("--slow"));
     }
 }

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use weir_bench::rounds::{Arguments, machine};
+use weir_bench::arguments::{Arguments, Parameter, Usage};
+use weir_bench::rounds::machine;
 
 /// The ways that are compared with themselves, in turn.
 const SAME: &[&[&str]] = &[
@@ -34,15 +35,26 @@ const FOUND_LEAST: usize = 18;
 /// With fewer than so many comparisons, chance decides how many are wrong.
 const COMPARISONS_LEAST: usize = 10;
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "How often weir compare is right.",
+    parameters: &[
+        Parameter::number("--same", (2, 1), "comparisons of a variant with itself"),
+        Parameter::number("--slower", (1, 1), "comparisons with one that is 5 % slower"),
+        Parameter::number("--first", (1, 1), "number of the first, which chooses job and seed"),
+        Parameter::number("--small", (0, 1), "1: short comparisons"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
-    let same = arguments.number("--same", 2, 1);
-    let slower = arguments.number("--slower", 1, 1);
-    let first = arguments.number("--first", 1, 1);
+    let arguments = Arguments::of_process(&USAGE);
+    let same = arguments.number("--same");
+    let slower = arguments.number("--slower");
+    let first = arguments.number("--first");
     // Twenty seconds for a variant with itself; for a slowdown the defaults of the command.
     let small = ["--rounds", "8", "--runtime", "20ms", "--ramp-time", "10ms"];
     let twenty = ["--rounds", "10", "--runtime", "750ms", "--ramp-time", "150ms"];
-    let is_small = arguments.number("--small", 0, 1) == 1;
+    let is_small = arguments.number("--small") == 1;
     let bed = Bed::new();
     println!("{}", machine());
     let (mut wrong, mut verdicts) = (0, 0);

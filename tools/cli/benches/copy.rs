@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
 use std::time::{Duration, Instant};
 
+use weir_bench::arguments::{Arguments, Parameter, Usage};
 use weir_bench::cpu::CpuTime;
-use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
+use weir_bench::rounds::{Control, Figure, Needs, machine};
 use weir_bio::Prng;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -45,14 +46,25 @@ struct Places {
     mib: u32,
 }
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "nbdcopy out of a file: disk and into it: weir beside qemu-storage-daemon.",
+    parameters: &[
+        Parameter::number("--rounds", (9, 1), "rounds in which each server is copied from and to"),
+        Parameter::number("--mib", (1024, 16), "MiB of the disk"),
+        Parameter::word("--before", "PROGRAM", "another version of weir beside"),
+        Parameter::word("--folder", "DIR", "where its files lie [the folder of the build]"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
+    let arguments = Arguments::of_process(&USAGE);
     let is_there = |name: &str| Program::new(name).arg("--version").output().is_ok();
     if !is_there("nbdcopy") {
         println!("nbdcopy is not installed: nothing is measured");
         return;
     }
-    let (rounds, mib) = (arguments.number("--rounds", 9, 1), arguments.number("--mib", 1024, 16));
+    let (rounds, mib) = (arguments.number("--rounds"), arguments.number("--mib"));
     let folder = arguments
         .word("--folder")
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from)

@@ -8,7 +8,8 @@
 
 use std::process::Command;
 
-use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
+use weir_bench::arguments::{Arguments, Parameter, Usage};
+use weir_bench::rounds::{Control, Figure, Needs, machine};
 
 /// A path, a scheduler and a number of threads.
 type Setting = (&'static str, &'static str, &'static str);
@@ -37,10 +38,19 @@ impl Way {
     }
 }
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "weir bench core under each scheduler, on one thread and on two.",
+    parameters: &[
+        Parameter::number("--rounds", (40, 1), "rounds of each setting"),
+        Parameter::number("--milliseconds", (40, 40), "of a measurement"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
-    let rounds = arguments.number("--rounds", 40, 1);
-    let runtime = format!("{}ms", arguments.number("--milliseconds", 40, 40));
+    let arguments = Arguments::of_process(&USAGE);
+    let rounds = arguments.number("--rounds");
+    let runtime = format!("{}ms", arguments.number("--milliseconds"));
     println!("{}", machine());
     let mq = ["none", "kyber", "mq-deadline", "bfq"].map(|scheduler| ("mq", scheduler, "1"));
     tell(&bench(Needs::Core(0), rounds, &runtime, mq));

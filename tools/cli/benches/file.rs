@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 use std::time::Duration;
 
+use weir_bench::arguments::{Arguments, Parameter, Usage};
 use weir_bench::cpu::pin;
-use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
+use weir_bench::rounds::{Control, Figure, Needs, machine};
 use weir_bio::{Buf, Prng};
 
 /// The CPU of the program that is measured.
@@ -30,17 +31,29 @@ struct Setup {
     depth: u32,
 }
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "A file: target beside the io_uring engine of fio, 4 KiB random reads.",
+    parameters: &[
+        Parameter::number("--rounds", (40, 1), "rounds in which each is measured"),
+        Parameter::number("--milliseconds", (500, 500), "of a measurement"),
+        Parameter::number("--depth", (32, 32), "I/Os under way at once"),
+        Parameter::number("--mib", (1024, 16), "MiB of the file"),
+        Parameter::word("--folder", "DIR", "where its files lie [the folder of the build]"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
-    let rounds = arguments.number("--rounds", 40, 1);
+    let arguments = Arguments::of_process(&USAGE);
+    let rounds = arguments.number("--rounds");
     let folder = arguments
         .word("--folder")
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
     let setup = Setup {
         file: folder.join(format!("weir-bench-file-{}.img", std::process::id())),
-        bytes: u64::from(arguments.number("--mib", 1024, 16)) << 20,
-        milliseconds: arguments.number("--milliseconds", 500, 500),
-        depth: arguments.number("--depth", 32, 32),
+        bytes: u64::from(arguments.number("--mib")) << 20,
+        milliseconds: arguments.number("--milliseconds"),
+        depth: arguments.number("--depth"),
     };
     let removed = RemovedAtEnd(&setup.file);
     fill(&setup.file, setup.bytes);

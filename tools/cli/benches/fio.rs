@@ -32,8 +32,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use weir_bench::arguments::{Arguments, Parameter, Usage};
 use weir_bench::cpu::pin;
-use weir_bench::rounds::{Arguments, Figure, machine};
+use weir_bench::rounds::{Figure, machine};
 use weir_bio::{Buf, Prng};
 
 /// Name and options of each job; all else they have in common.
@@ -56,21 +57,39 @@ const TURN_MS: u32 = 500;
 const SMALL_MS: u32 = 200;
 const RAMP_MS: u32 = 300;
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "The same job run by fio and by weir bench, on a file and on a loop device.",
+    parameters: &[
+        Parameter::number("--rounds", (7, 1), "rounds of each job"),
+        Parameter::number("--seconds", (2, 0), "of a program in a round; 0: one short turn"),
+        Parameter::number("--mib", (512, 16), "MiB of the file"),
+        Parameter::one_of("--on", &["file", "loop"], "only there"),
+        Parameter::one_of(
+            "--job",
+            &["random", "sequential", "mixed", "paced-random", "paced-sequential"],
+            "only this job",
+        ),
+        Parameter::word("--folder", "DIR", "where its files lie [the folder of the build]"),
+        Parameter::number("--same", (0, 0), "1: fio in both places"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
-    let rounds = arguments.number("--rounds", 7, 1);
-    let (turns, runtime_ms) = match arguments.number("--seconds", 2, 0) {
+    let arguments = Arguments::of_process(&USAGE);
+    let rounds = arguments.number("--rounds");
+    let (turns, runtime_ms) = match arguments.number("--seconds") {
         0 => (1, SMALL_MS),
         seconds => (seconds * 1000 / TURN_MS, TURN_MS),
     };
-    let megabytes = u64::from(arguments.number("--mib", 512, 16));
+    let megabytes = u64::from(arguments.number("--mib"));
     let folder = arguments.word("--folder").unwrap_or(env!("CARGO_TARGET_TMPDIR"));
     println!("{}", machine());
     if Command::new("fio").arg("--version").output().is_err() {
         return println!("LEFT OUT: fio is not installed");
     }
     let bed = Bed::new(Path::new(folder), megabytes << 20);
-    let same = arguments.number("--same", 0, 0) > 0;
+    let same = arguments.number("--same") > 0;
     if same {
         println!("fio beside itself: what is called weir is fio");
     }

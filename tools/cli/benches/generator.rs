@@ -12,11 +12,12 @@
 
 use std::time::Duration;
 
+use weir_bench::arguments::{Arguments, Parameter, Usage};
 use weir_bench::core;
 use weir_bench::cpu::pin;
 use weir_bench::engine::alone::alone;
 use weir_bench::engine::run;
-use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
+use weir_bench::rounds::{Control, Figure, Needs, machine};
 use weir_load::{Access, Amount, Direction, Ground, Job};
 
 const CPU: usize = 0;
@@ -41,11 +42,22 @@ struct Figures {
     ratio: Figure,
 }
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "The cost of making I/Os up: on an empty sink, a null device and in bench core.",
+    parameters: &[
+        Parameter::number("--rounds", (5, 1), "rounds in which each is measured"),
+        Parameter::number("--milliseconds", (300, 20), "of a measurement"),
+        Parameter::number("--depth", (32, 32), "I/Os of a pass, below 65536"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
-    let rounds = arguments.number("--rounds", 5, 1);
-    let milliseconds = arguments.number("--milliseconds", 300, 20);
-    let depth = u16::try_from(arguments.number("--depth", 32, 32)).expect("a depth below 65536");
+    let arguments = Arguments::of_process(&USAGE);
+    let rounds = arguments.number("--rounds");
+    let milliseconds = arguments.number("--milliseconds");
+    let depth = u16::try_from(arguments.number("--depth"));
+    let depth = depth.unwrap_or_else(|_| arguments.refuse("--depth is not below 65536"));
     let runtime = Duration::from_millis(u64::from(milliseconds));
     // Threads started from here stay on this CPU as well.
     let _ = pin(CPU);

@@ -13,20 +13,32 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
 use std::time::Duration;
 
-use weir_bench::rounds::{Arguments, machine};
+use weir_bench::arguments::{Arguments, Parameter, Usage};
+use weir_bench::rounds::machine;
 use weir_proto_nbd::client::{Handshake, Requests, Step, Wanted};
 use weir_proto_nbd::wire::{Command, Request};
 
 /// CPU time that 60 idle seconds may cost, ms.
 const GOAL_MS: f64 = 10.0;
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "The cost of an idle daemon with connected clients.",
+    parameters: &[
+        Parameter::number("--seconds", (60, 3), "that it idles"),
+        Parameter::number("--connections", (100, 100), "clients that are connected"),
+        Parameter::number("--disks", (0, 10), "unused null disks"),
+        Parameter::one_of("--poll", &["off", "adaptive", "always"], "how its reactors poll [off]"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
-    let seconds = arguments.number("--seconds", 60, 3);
-    let connections = arguments.number("--connections", 100, 100);
+    let arguments = Arguments::of_process(&USAGE);
+    let seconds = arguments.number("--seconds");
+    let connections = arguments.number("--connections");
     let folder = std::env::temp_dir().join(format!("weir-bench-idle-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the disk and the socket");
-    let disks = arguments.number("--disks", 0, 10);
+    let disks = arguments.number("--disks");
     let daemon = Daemon::start(&folder, disks, arguments.word("--poll").unwrap_or("off"));
     let clients: Vec<_> = (0..connections).map(|_| connect(&daemon.socket)).collect();
     // Memory is given back a second after the last I/O; that is the end of being busy.

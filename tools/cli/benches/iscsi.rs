@@ -10,14 +10,18 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../../tests/daemon/outside.rs"]
+mod outside;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
 use std::time::Duration;
 
+use weir_bench::arguments::{Arguments, Parameter, Usage};
 use weir_bench::cpu::{CpuTime, pin};
-use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
+use weir_bench::rounds::{Control, Figure, Needs, machine};
 use weir_proto_iscsi::IscsiName;
 use weir_proto_iscsi::target::{Asked, Profile, Target};
 use weir_proto_iscsi::wire::{Residual, ScsiCommand};
@@ -33,15 +37,23 @@ const BLOCKS: u64 = 1 << 31;
 /// Commands that the echo target takes at a time.
 const WINDOW: u32 = 256;
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "iSCSI over one session, 4 KiB random reads: weir beside iscsi-perf.",
+    parameters: &[
+        Parameter::number("--rounds", (7, 1), "rounds in which each client meets each target"),
+        Parameter::number("--seconds", (2, 1), "of a measurement"),
+        Parameter::switch("--echo", "be the echo target that the bench starts"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
+    let arguments = Arguments::of_process(&USAGE);
     if arguments.has("--echo") {
         return echo();
     }
-    let setup = Setup {
-        rounds: arguments.number("--rounds", 7, 1),
-        seconds: arguments.number("--seconds", 2, 1),
-    };
+    let setup =
+        Setup { rounds: arguments.number("--rounds"), seconds: arguments.number("--seconds") };
     bench(&setup);
 }
 
@@ -189,8 +201,7 @@ fn start_tgtd(folder: &Path) -> Option<Served> {
         println!("tgtd is not installed: left out");
         return None;
     }
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr());
-    let port = port.expect("a port").port();
+    let port = outside::free_port();
     let ipc = folder.join("ipc");
     let mut command = Program::new(program("tgtd"));
     command.env("TGT_IPC_SOCKET", &ipc).args(["-f", "-C", "8"]);

@@ -18,6 +18,8 @@
 
 #[path = "../../../proto/tls/tests/authority/mod.rs"]
 mod authority;
+#[path = "../../../tests/daemon/outside.rs"]
+mod outside;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -27,8 +29,9 @@ use std::process::{Child, Command as Program, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use weir_bench::arguments::{Arguments, Parameter, Usage};
 use weir_bench::cpu::{CpuTime, pin};
-use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
+use weir_bench::rounds::{Control, Figure, Needs, machine};
 use weir_proto_nbd::server::{Export, Handshake, Requests, Settings, Step};
 use weir_proto_nbd::wire::{BlockSizes, Command, ReplyTo, TransmissionFlags};
 
@@ -36,8 +39,25 @@ use weir_proto_nbd::wire::{BlockSizes, Command, ReplyTo, TransmissionFlags};
 const SERVER: usize = 0;
 const CLIENT: usize = 1;
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "NBD over one connection, 4 KiB random reads: weir beside other servers.",
+    parameters: &[
+        Parameter::number("--rounds", (7, 1), "rounds in which each server is measured"),
+        Parameter::number("--seconds", (2, 1), "of a measurement"),
+        Parameter::number("--depth", (128, 128), "I/Os under way at once"),
+        Parameter::switch("--tcp", "over loopback, in place of a UNIX socket"),
+        Parameter::word("--before", "PROGRAM", "another version of weir beside"),
+        Parameter::switch("--modes", "queue_mode mq of weir beside sq"),
+        Parameter::number("--jobs", (1, 1), "connections, with --modes"),
+        Parameter::switch("--polls", "each rule by which reactors of weir poll"),
+        Parameter::switch("--tls", "over TLS, beside nbdkit and qemu over TLS, and weir without"),
+        Parameter::word("--echo", "ADDRESS", "be the echo server that the bench starts beside"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
+    let arguments = Arguments::of_process(&USAGE);
     if let Some(place) = arguments.word("--echo") {
         echo(place);
         return;
@@ -46,13 +66,18 @@ fn main() {
     // These start servers of their own, at UNIX sockets.
     let own = modes || polls || arguments.has("--tls");
     let others = arguments.has("--tcp") || arguments.word("--before").is_some();
-    assert!(!(own && others), "--tcp and --before go with none of --modes, --polls and --tls");
+    if own && others {
+        arguments.refuse("--tcp and --before go with none of --modes, --polls and --tls");
+    }
+    // The echo server knows one connection at a time.
+    if arguments.has("--jobs") && !modes {
+        arguments.refuse("--jobs goes with --modes");
+    }
     let setup = Setup {
-        rounds: arguments.number("--rounds", 7, 1),
-        seconds: arguments.number("--seconds", 2, 1),
-        depth: arguments.number("--depth", 128, 128),
-        // The echo server knows one connection at a time.
-        jobs: if modes { arguments.number("--jobs", 1, 1) } else { 1 },
+        rounds: arguments.number("--rounds"),
+        seconds: arguments.number("--seconds"),
+        depth: arguments.number("--depth"),
+        jobs: arguments.number("--jobs"),
         modes,
         polls,
         tls: arguments.has("--tls"),
@@ -336,12 +361,8 @@ fn start_echo(place: Place) -> Server {
 }
 
 fn start_all(folder: &Path, setup: &Setup) -> Vec<Server> {
-    let mut port = 21_000 + (std::process::id() % 20_000) as u16;
-    let mut place = |name: &str| match setup.tcp {
-        true => {
-            port += 1;
-            Place::Tcp(port)
-        }
+    let place = |name: &str| match setup.tcp {
+        true => Place::Tcp(outside::free_port()),
         false => unix(folder, name),
     };
     let mut servers = vec![start_weir_with((folder, WEIR), "weir", "mq", ("", &[]), place("weir"))];

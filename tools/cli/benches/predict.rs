@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Program, ExitCode};
 
 use serde_json::Value;
-use weir_bench::rounds::{Arguments, machine};
+use weir_bench::arguments::{Arguments, Parameter, Usage};
+use weir_bench::rounds::machine;
 use weir_bio::{Buf, Prng};
 
 /// How far a prediction may be off, percent; and how far it is to be.
@@ -40,14 +41,25 @@ impl Drop for RemovedAtEnd {
     }
 }
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "How well a fitted disk model predicts depths and schedulers.",
+    parameters: &[
+        Parameter::number("--rounds", (20, 2), "rounds of each comparison"),
+        Parameter::number("--milliseconds", (100, 200), "of a measurement"),
+        Parameter::number("--mib", (256, 1), "MiB of the file and of the memory"),
+        Parameter::word("--folder", "DIR", "where its files lie [the folder of the build]"),
+    ],
+};
+
 fn main() -> ExitCode {
-    let arguments = Arguments::of_process();
+    let arguments = Arguments::of_process(&USAGE);
     let folder = arguments
         .word("--folder")
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
-    let rounds: u32 = arguments.number("--rounds", 20, 2);
-    let milliseconds: u32 = arguments.number("--milliseconds", 100, 200);
-    let mib = u64::from(arguments.number("--mib", 256, 1));
+    let rounds: u32 = arguments.number("--rounds");
+    let milliseconds: u32 = arguments.number("--milliseconds");
+    let mib = u64::from(arguments.number("--mib"));
     let image = RemovedAtEnd(folder.join(format!("weir-predict-{}.img", std::process::id())));
     fill(&image.0, mib << 20);
     println!("{}", machine());

@@ -83,6 +83,8 @@ enum Work {
     Cargo(Vec<String>, Vec<(&'static str, String)>),
     /// The same for tests, of which at least one has to have run.
     Tests(Vec<String>, Vec<(&'static str, String)>),
+    /// Cargo with arguments, and words that it has to print.
+    Says(Vec<String>, String),
     /// Cargo for a fuzzer, which keeps what it learns and finds in folders that are made first.
     Guided { line: Vec<String>, environment: Vec<(&'static str, String)>, folders: Vec<PathBuf> },
     /// The house limits, judged by this program itself.
@@ -247,6 +249,9 @@ fn bench(workspace: &Workspace) -> Vec<Step> {
             // Selecting the package would change the features of what it depends on.
             let line = format!("bench --workspace --profile dev --bench {target}");
             found.push(Step::cargo(&format!("bench {target}"), &line));
+            let help = format!("{line} -- --help");
+            let help = Work::Says(words(&help), format!("cargo bench -p {}", package.name));
+            found.push(Step { name: format!("help of bench {target}"), work: help });
         }
     }
     if found.is_empty() {
@@ -296,6 +301,7 @@ impl Step {
             Work::Cargo(arguments, environment) | Work::Tests(arguments, environment) => {
                 (arguments, environment)
             }
+            Work::Says(line, wanted) => return says(workspace, line, wanted),
             Work::Guided { line, environment, folders } => {
                 for folder in folders {
                     let made = std::fs::create_dir_all(folder);
@@ -324,6 +330,21 @@ impl Step {
             _ => End::Ok,
         })
     }
+}
+
+/// Runs cargo, and fails unless it prints these words.
+fn says(workspace: &Workspace, line: &[String], wanted: &str) -> Result<End, Error> {
+    eprintln!("xtask: cargo {}", line.join(" "));
+    let mut command = Command::new(cargo());
+    command.args(line).current_dir(&workspace.root).stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| format!("{}: {error}", cargo()))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    print!("{said}");
+    Ok(match said.contains(wanted) {
+        _ if !output.status.success() => End::Failed(output.status.to_string()),
+        false => End::Failed(format!("it does not say \"{wanted}\"")),
+        true => End::Ok,
+    })
 }
 
 fn words(line: &str) -> Vec<String> {
@@ -365,9 +386,10 @@ mod tests {
 
     fn lines(workspace: &Workspace, stage: Stage) -> Vec<String> {
         let line = |step: Step| match step.work {
-            Work::Cargo(line, _) | Work::Tests(line, _) | Work::Guided { line, .. } => {
-                line.join(" ")
-            }
+            Work::Cargo(line, _)
+            | Work::Tests(line, _)
+            | Work::Says(line, _)
+            | Work::Guided { line, .. } => line.join(" "),
             Work::Tidy => "tidy".to_owned(),
             Work::Nothing(why) => format!("nothing: {why}"),
             Work::Skipped(why) => format!("skipped: {why}"),
@@ -438,8 +460,9 @@ mod tests {
     #[test]
     fn every_bench_is_run() {
         let found = lines(&workspace(&[("weir-queue", "bench", "plug")]), Stage::Bench);
-        assert_eq!(found[0], "bench --workspace --profile dev --bench plug");
-        assert_eq!(found.len(), 1 + BENCH_COMMANDS.len());
+        let line = "bench --workspace --profile dev --bench plug";
+        assert_eq!(found[..2], [line.to_owned(), format!("{line} -- --help")]);
+        assert_eq!(found.len(), 2 + BENCH_COMMANDS.len());
     }
 
     #[test]

@@ -15,19 +15,26 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use weir_bench::rounds::{Arguments, Figure, machine};
+use weir_bench::arguments::{Arguments, Parameter, Usage};
+use weir_bench::rounds::{Figure, machine};
 
 /// Bytes of each file.
 const FILE: u64 = 64 << 20;
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "What the library costs programs that embed it, beside the same by hand.",
+    parameters: &[
+        Parameter::number("--rounds", (15, 1), "rounds in which each is measured"),
+        Parameter::word("--only", "NAMES", "some of log,writer,tasks,inline,pages"),
+        Parameter::word("--folder", "DIR", "where its files lie [that of temporary files]"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
-    let rounds = arguments.number("--rounds", 15, 1);
+    let arguments = Arguments::of_process(&USAGE);
+    let rounds = arguments.number("--rounds");
     let small = rounds < 3;
-    println!("{}", machine());
-    let folder = arguments.word("--folder").map_or_else(std::env::temp_dir, PathBuf::from);
-    let folder = folder.join(format!("weir-bench-library-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a folder for the files");
     let benches = [
         ("log", log::threads as fn(&Bed)),
         ("writer", log::one_writer),
@@ -36,6 +43,15 @@ fn main() {
         ("pages", pages::run),
     ];
     let only = arguments.word("--only").map(|names| names.split(',').collect::<Vec<_>>());
+    for name in only.iter().flatten() {
+        if benches.iter().all(|(known, _)| known != name) {
+            arguments.refuse(&format!("--only: there is no {name}"));
+        }
+    }
+    println!("{}", machine());
+    let folder = arguments.word("--folder").map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = folder.join(format!("weir-bench-library-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder for the files");
     let bed = Bed { rounds, small, folder };
     for (name, bench) in benches {
         if only.as_ref().is_none_or(|only| only.contains(&name)) {
