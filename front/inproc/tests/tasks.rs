@@ -9,11 +9,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir::{
-    Bio, Buf, BufPool, Caps, Config, Device, Disk, Enqueue, Flags, GroupId, Groups, Limits, Nanos,
-    Pending, Status, Target,
+    Bio, Buf, BufPool, Caps, Completion, Config, Device, Disk, Enqueue, Flags, GroupId, Groups,
+    Limits, Nanos, Pending, Status, Target,
 };
 use weir_local::Ram;
 use weir_queue::driver::Tag;
@@ -32,7 +32,7 @@ fn full() -> (Disk, Arc<Groups>, Vec<Pending>) {
     disk.device().attach_groups(&groups);
     let caps = Caps { rbps: NonZeroU64::new(1), ..Caps::default() };
     groups.set_caps(GroupId(0), caps).unwrap();
-    assert_eq!(disk.start(read()).wait().status, Status::Ok);
+    assert_eq!(end(disk.start(read())).status, Status::Ok);
     let held = (0..BACKLOG).map(|_| disk.try_start(read()).unwrap()).collect();
     (disk, groups, held)
 }
@@ -68,6 +68,8 @@ fn woken(tally: &Arc<Tally>) -> u32 {
     tally.0.load(Ordering::SeqCst)
 }
 
+/// What a future comes to. One that is not told fails the test, and does not stop all of them.
+#[track_caller]
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -78,12 +80,23 @@ fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
+    let began = Instant::now();
     loop {
         match future.as_mut().poll(&mut context) {
             Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
+            Poll::Pending => {
+                let left = PATIENCE.saturating_sub(began.elapsed());
+                assert!(!left.is_zero(), "not told of an end in {PATIENCE:?}");
+                std::thread::park_timeout(left);
+            }
         }
     }
+}
+
+/// How an I/O ends.
+#[track_caller]
+fn end(pending: Pending) -> Completion {
+    block_on(pending)
 }
 
 #[test]
@@ -104,7 +117,7 @@ fn a_task_waits_for_room_and_its_i_o_is_started_when_there_is_some() {
     for (cookie, task) in tasks.into_iter().enumerate() {
         assert_eq!(task.join().unwrap(), (cookie as u64, Status::Ok, 4096));
     }
-    assert!(held.into_iter().all(|held| held.wait().status == Status::Ok));
+    assert!(held.into_iter().all(|held| end(held).status == Status::Ok));
     drop(waits);
     disk.close().unwrap();
 }
@@ -119,7 +132,7 @@ fn a_place_wakes_the_first_task_in_line_and_is_passed_on_if_that_has_gone() {
     assert_eq!(told(), [0, 0, 0], "there was no place for it");
     disk.cancel(&held[0]);
     // It is told when the place has been given on.
-    assert_eq!(held.remove(0).wait().status, Status::Again);
+    assert_eq!(end(held.remove(0)).status, Status::Again);
     assert_eq!(told(), [1, 0, 0]);
     drop(first);
     assert_eq!(told(), [1, 0, 1]);
@@ -138,7 +151,7 @@ fn a_permit_keeps_its_place_until_it_is_used_or_dropped() {
     let mut context = Context::from_waker(&waker);
     assert!(Pin::new(&mut reserve).poll(&mut context).is_pending());
     disk.cancel(&held[0]);
-    assert_eq!(held.remove(0).wait().status, Status::Again);
+    assert_eq!(end(held.remove(0)).status, Status::Again);
     assert_eq!(woken(&tally), 1);
     let Poll::Ready(permit) = Pin::new(&mut reserve).poll(&mut context) else {
         panic!("it was woken for a place")
@@ -157,19 +170,19 @@ fn a_permit_keeps_its_place_until_it_is_used_or_dropped() {
     assert!(disk.try_reserve().is_none());
     drop(other);
     groups.set_caps(GroupId(0), Caps::default()).unwrap();
-    let ended = pending.wait();
+    let ended = end(pending);
     assert_eq!((ended.cookie, ended.status), (9, Status::Ok));
-    assert!(held.into_iter().all(|held| held.wait().status == Status::Ok));
+    assert!(held.into_iter().all(|held| end(held).status == Status::Ok));
     // All places are there again: none was counted twice.
     let all: Vec<_> = std::iter::from_fn(|| disk.try_reserve()).collect();
     assert_eq!(all.len(), BACKLOG);
     // A permit does not hold up a close, and what is started with it then ends at once.
     disk.close().unwrap();
     for permit in all {
-        let ended = permit.start(read()).wait();
+        let ended = end(permit.start(read()));
         assert_eq!((ended.status, ended.data.len()), (Status::Offline, 4096));
     }
-    assert_eq!(block_on(disk.reserve()).start(read()).wait().status, Status::Offline);
+    assert_eq!(end(block_on(disk.reserve()).start(read())).status, Status::Offline);
 }
 
 #[test]
@@ -210,10 +223,10 @@ fn a_closed_disk_tells_tasks_that_wait_and_gives_memory_back_that_it_never_accep
     let ended = block_on(block_on(enqueue));
     assert_eq!((ended.cookie, ended.status, ended.data.len()), (7, Status::Offline, 4096));
     for held in held {
-        let ended = held.wait();
+        let ended = end(held);
         assert_eq!((ended.status, ended.data.len()), (Status::Offline, 4096));
     }
-    let ended = disk.start(read()).wait();
+    let ended = end(disk.start(read()));
     assert_eq!((ended.status, ended.data.len()), (Status::Offline, 4096));
 }
 
@@ -233,7 +246,7 @@ fn a_cancel_ends_what_waits_with_its_memory_and_leaves_the_rest_as_it_is() {
     // The last in line, and the first, which a cap was asked for.
     for index in [BACKLOG - 1, 0] {
         disk.cancel(&held[index]);
-        let ended = held.remove(index).wait();
+        let ended = end(held.remove(index));
         assert_eq!((ended.status, ended.data.len()), (Status::Again, 4096));
     }
     // Of each there is a place again.
@@ -241,13 +254,13 @@ fn a_cancel_ends_what_waits_with_its_memory_and_leaves_the_rest_as_it_is() {
     assert!(disk.try_start(read()).is_err());
     groups.set_caps(GroupId(0), Caps::default()).unwrap();
     for rest in held.into_iter().chain(more) {
-        assert_eq!(rest.wait().status, Status::Ok);
+        assert_eq!(end(rest).status, Status::Ok);
     }
     // One that has ended, and one of another disk.
     let other = Disk::open("ram:1M").unwrap();
     let ended = disk.start(read());
     other.cancel(&ended);
-    assert_eq!(ended.wait().status, Status::Ok);
+    assert_eq!(end(ended).status, Status::Ok);
     other.close().unwrap();
     disk.close().unwrap();
 }
@@ -349,7 +362,7 @@ fn the_drop_of_a_disk_that_a_task_has_opened_leaves_the_closing_to_a_thread() {
         drop(disk);
         drop(device);
         open.store(true, Ordering::Release);
-        assert_eq!(pending.wait().status, Status::Ok);
+        assert_eq!(end(pending).status, Status::Ok);
         gone.recv_timeout(PATIENCE).expect("the disk was closed");
     }
 }
@@ -366,12 +379,7 @@ fn a_closing_that_panics_leaves_none_waiting_for_ever() {
         // Some with the driver, the others in front of a queue that is full.
         let pending: Vec<_> = (0..64).map(|_| disk.start(alone())).collect();
         drop(disk);
-        let (sender, ended) = channel();
-        std::thread::spawn(move || {
-            let waited: Vec<_> = pending.into_iter().map(|one| one.wait().status).collect();
-            sender.send(waited).unwrap();
-        });
-        let ended = ended.recv_timeout(PATIENCE).expect("an end of each");
+        let ended: Vec<_> = pending.into_iter().map(|one| end(one).status).collect();
         assert!(ended.iter().all(|status| *status == Status::Offline), "{ended:?}");
     }
 }
@@ -390,14 +398,14 @@ fn a_cancel_of_what_waits_behind_a_full_queue_gives_the_memory_back() {
         // The last in line, one in the middle of the line, and the first, which the driver has.
         for number in [63, 40] {
             disk.cancel(&pending[number]);
-            let ended = pending.remove(number).wait();
+            let ended = end(pending.remove(number));
             let told = (ended.status, ended.cookie, ended.data.len());
             assert_eq!(told, (Status::Again, number as u64, 4096), "{mode}");
         }
         disk.cancel(&pending[0]);
         open.store(true, Ordering::Release);
         for rest in pending {
-            assert_eq!(rest.wait().status, Status::Ok, "{mode}");
+            assert_eq!(end(rest).status, Status::Ok, "{mode}");
         }
         assert_eq!(disk.stats().directions[0].ios, 62);
         disk.close().unwrap();
@@ -408,17 +416,22 @@ fn a_cancel_of_what_waits_behind_a_full_queue_gives_the_memory_back() {
 fn a_close_that_is_awaited_says_what_a_close_says() {
     let (device, open, _gone) = Gated::device();
     let builder = Disk::builder(device.clone()).close_limit(Duration::from_millis(50));
-    let disk = builder.open_async().wait().unwrap();
+    let disk = block_on(builder.open_async()).unwrap();
     let pending = disk.start(Bio::write(0, Buf::zeroed(4096)));
+    let began = Instant::now();
     while device.stats().in_flight == 0 {
+        assert!(began.elapsed() < PATIENCE, "the write does not come to the driver");
         std::thread::yield_now();
     }
     let error = block_on(disk.close_async()).unwrap_err().to_string();
     assert!(error.starts_with("disk sda: 1 request unfinished"), "{error}");
     open.store(true, Ordering::Release);
-    assert_eq!(pending.wait().status, Status::Ok);
+    assert_eq!(end(pending).status, Status::Ok);
     // A busy machine may need more than the limit.
-    while block_on(disk.close_async()).is_err() {}
+    let began = Instant::now();
+    while let Err(error) = block_on(disk.close_async()) {
+        assert!(began.elapsed() < PATIENCE, "{error}");
+    }
     disk.close().unwrap();
     let error = block_on(Disk::builder("frob:1M").name("sdb").open_async()).unwrap_err();
     assert_eq!(error.to_string(), Disk::open("frob:1M").unwrap_err().to_string());
