@@ -42,6 +42,10 @@ pub struct Way {
     pub delay: Mutex<Option<Arc<AtomicU64>>>,
     /// Its size, once that has changed: sectors.
     pub grown: Mutex<Option<u64>>,
+    /// Why it does not tell its size, if it does not.
+    pub size_refused: Mutex<Option<&'static str>>,
+    /// How often it was asked for its size.
+    pub size_asked: AtomicU32,
 }
 
 /// The target port of a way, as the scene has it.
@@ -140,6 +144,10 @@ impl Driver for WayDriver {
     }
 
     fn enlarge(&self, _: u64) -> Result<Size, DriverError> {
+        self.way.size_asked.fetch_add(1, Ordering::SeqCst);
+        if let Some(why) = *self.way.size_refused.lock().unwrap() {
+            return Err(DriverError { what: String::from(why), source: None });
+        }
         let grown = self.way.grown.lock().unwrap().map(|sectors| Size { sectors, padding: 0 });
         Ok(grown.unwrap_or(self.limits().size()))
     }

@@ -921,6 +921,25 @@ fn a_device_grows_with_the_paths_that_take_io_and_the_others_have_its_size() {
 }
 
 #[test]
+fn every_path_is_asked_for_its_size_and_those_that_do_not_tell_it_are_named() {
+    let rig = Rig::new(stack("0 0 1 1 round-robin 0 4 0 a b c d"));
+    let ways = &rig.fabric.ways;
+    ways.iter().for_each(|way| *way.grown.lock().unwrap() = Some(SECTORS + 64));
+    let refuses = |way: usize, why| *ways[way].size_refused.lock().unwrap() = why;
+    refuses(0, Some("READ CAPACITY: the cable is out"));
+    refuses(2, Some("READ CAPACITY: not ready"));
+    let why = rig.above.enlarge(0).expect_err("two of four tell it").to_string();
+    let (first, second) = ("READ CAPACITY: the cable is out", "READ CAPACITY: not ready");
+    assert_eq!(why, format!("path a: {first}; path c: {second}"));
+    let asked = || ways.iter().map(|way| way.size_asked.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    assert_eq!(asked(), [1; 4]);
+    assert_eq!(rig.above.limits().capacity, SECTORS);
+    [0, 2].iter().for_each(|way| refuses(*way, None));
+    assert_eq!(rig.above.enlarge(0).expect("all tell it").sectors, SECTORS + 64);
+    assert_eq!(asked(), [2; 4]);
+}
+
+#[test]
 fn what_a_port_becomes_before_it_is_listened_to_is_known() {
     let port = |access| PortState { access, preferred: false };
     let ports = [Some(port(PortAccess::Optimized)); 2];

@@ -166,15 +166,23 @@ impl Driver for Multipath {
         })))
     }
 
+    /// A path of another size than the device ends I/O beyond its end: so it grows if each path
+    /// that is to tell its size does. All are asked, so that the error names all that do not.
     fn enlarge(&self, sectors: u64) -> Result<Size, DriverError> {
-        let (mut sizes, mut silent) = (Vec::new(), Vec::new());
+        let (mut sizes, mut silent, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for (path, leg) in self.legs.iter().enumerate() {
-            let size = leg.enlarge(sectors).map_err(|error| failed(&error))?;
-            match size.bytes() > 0 && self.shared.port_takes_io(path) {
-                true => sizes.push(size),
+            match leg.enlarge(sectors) {
+                Ok(size) if size.bytes() > 0 && self.shared.port_takes_io(path) => sizes.push(size),
                 // It says its size once its port takes I/O, and has that of the others until then.
-                false => silent.push(leg),
+                Ok(_) => silent.push(leg),
+                Err(error) => {
+                    let name = self.shared.look(|control| control.name(path).to_owned());
+                    refused.push(format!("path {name}: {error}"));
+                }
             }
+        }
+        if !refused.is_empty() {
+            return Err(DriverError { what: refused.join("; "), source: None });
         }
         let smallest = sizes.into_iter().min_by_key(|size| size.bytes()).unwrap_or_default();
         for leg in silent.into_iter().filter(|leg| is_below(leg.limits().size(), smallest)) {
