@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use daemon::client::Client;
+use daemon::outside::free_port;
 use daemon::program::program;
 use daemon::words::expect_refused;
 use daemon::{Daemon, Folder, PATIENCE, weir};
@@ -351,9 +352,7 @@ impl Prometheus {
         // Prometheus cannot choose a port. One that is free now may be another program's when it
         // begins to listen: it ends then, and has another one.
         for _ in 0..20 {
-            let port = TcpListener::bind("127.0.0.1:0").expect("a port");
-            let place = port.local_addr().expect("an address").to_string();
-            drop(port);
+            let place = format!("127.0.0.1:{}", free_port());
             let mut command = program("prometheus");
             command.arg(format!("--config.file={}", file.display()));
             command.arg(format!("--storage.tsdb.path={}", folder.image("tsdb").display()));
@@ -429,8 +428,17 @@ impl Prometheus {
     }
 }
 
-/// Every query of a dashboard, with its variables filled in.
-fn queries(dashboard: &Path) -> BTreeSet<String> {
+/// The dashboard for Grafana.
+fn dashboard() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/grafana/weir.json");
+    serde_json::from_str(&fs::read_to_string(path).expect("the dashboard")).expect("JSON")
+}
+
+/// The values of its variable for disks of pools: the first is there when it is opened.
+const POOLS: [&str; 2] = ["^$", ".*"];
+
+/// Every query of the dashboard, with this value of its variable for disks of pools.
+fn queries(pools: &str) -> BTreeSet<String> {
     fn collect(of: &Value, into: &mut BTreeSet<String>) {
         match of {
             Value::Object(fields) => {
@@ -445,11 +453,32 @@ fn queries(dashboard: &Path) -> BTreeSet<String> {
             _ => {}
         }
     }
-    let text = fs::read_to_string(dashboard).expect("the dashboard");
     let mut found = BTreeSet::new();
-    collect(&serde_json::from_str(&text).expect("JSON"), &mut found);
-    let filled = |query: &String| query.replace("$__rate_interval", "1m").replace("$disk", ".*");
+    collect(&dashboard(), &mut found);
+    let filled = |query: &String| {
+        let query = query.replace("$__rate_interval", "1m").replace("$disk", ".*");
+        query.replace("$pools", pools)
+    };
     found.iter().map(filled).collect()
+}
+
+#[test]
+fn the_dashboard_shows_a_pool_and_its_disks_side_by_side_only_if_asked_to() {
+    let dashboard = dashboard();
+    let variables = dashboard["templating"]["list"].as_array().expect("variables");
+    let pools = variables.iter().find(|variable| variable["name"] == "pools").expect("pools");
+    let values = [0, 1].map(|at| pools["options"][at]["value"].as_str().expect("a value"));
+    assert_eq!((values, pools["current"]["value"].as_str()), (POOLS, Some(POOLS[0])));
+    let offered = pools["query"].as_str().expect("text");
+    assert_eq!(offered, format!("in their pool : {}, beside their pool : {}", POOLS[0], POOLS[1]));
+    for query in queries(POOLS[0]) {
+        // A queue has no label for the pool: disks of a pool have none of their own.
+        let of_disks = query.split("weir_disk_").skip(1).filter(|rest| !rest.starts_with("info"));
+        for family in of_disks {
+            let (matchers, _) = family.split_once('}').expect("matchers");
+            assert!(matchers.contains("pool=~\"^$\""), "{query}");
+        }
+    }
 }
 
 #[test]
@@ -473,12 +502,21 @@ fn prometheus_scrapes_it_and_answers_every_query_of_the_dashboard() {
     let prometheus = Prometheus::start(&folder, &place);
     let up = prometheus.told("up == 1", &mut work);
     assert_eq!(up.len(), 1);
-    let dashboard = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/grafana/weir.json");
-    let queries = queries(&dashboard);
-    assert!(queries.len() >= 20, "{queries:#?}");
-    for query in &queries {
+    let queries = POOLS.map(queries);
+    assert!(queries[0].len() >= 20, "{queries:#?}");
+    for query in queries.iter().flatten() {
         prometheus.told(query, &mut work);
     }
+    let in_flight = |pools: &str| {
+        let query = format!("weir_disk_in_flight{{disk=~\".*\", pool=~\"{pools}\"}}");
+        let found = prometheus.told(&query, || ());
+        let disk =
+            |series: &Value| String::from(series["metric"]["disk"].as_str().expect("a name"));
+        found.iter().map(disk).collect::<BTreeSet<_>>()
+    };
+    let [within, beside] = POOLS.map(in_flight);
+    assert!(within.contains("ssd0") && !within.contains("vm1"), "{within:?}");
+    assert!(beside.is_superset(&within) && beside.contains("vm1"), "{beside:?}");
     // The names come back as they are.
     let export = prometheus.told("weir_client_info{disk=\"vm1\"}", &mut work);
     assert_eq!(export[0]["metric"]["export"], AWKWARD);
