@@ -91,7 +91,7 @@ impl Machine for FixedDisk {
         let service = own + chance + if is_elsewhere { jump } else { 0 };
         let transfer = transfer_ns(job.moved_bytes(), bandwidth);
         let at = match units {
-            1 => self.units.serve(now, service + transfer).1,
+            1 => self.units.serve(now, service.saturating_add(transfer)).1,
             _ => {
                 let (_, served) = self.units.serve(now, service);
                 self.link.serve(served, transfer)

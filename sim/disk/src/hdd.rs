@@ -65,7 +65,7 @@ pub struct Hdd {
     /// A command that has waited so long is next, ns.
     #[serde(deserialize_with = "read::time")]
     pub patience: u64,
-    /// Bytes that are read on behind a read as long as nothing else is asked for.
+    /// Bytes that are read on behind a read as long as nothing else is asked for; 1 GiB at most.
     #[serde(deserialize_with = "read::size")]
     pub read_ahead: u64,
     /// Bytes of writes that are answered before they are on the medium; 0: none.
@@ -112,6 +112,7 @@ impl Hdd {
             ("overhead", self.overhead),
             ("patience", self.patience),
         ])?;
+        read::between("read_ahead", self.read_ahead, 0, READ_AHEAD_MAX)?;
         read::between("number of zones", self.zones.len() as u64, 1, 64)?;
         for zone in &self.zones {
             // 64 zones of these with 64 heads are 2^61 bytes.
@@ -126,6 +127,10 @@ impl Hdd {
         self.zones.iter().map(|zone| zone.cylinders * self.heads * zone.sectors).sum()
     }
 }
+
+/// The most bytes that are read on: more than the memory of any hard disk. They are passed track by
+/// track for each command that might be among them.
+const READ_AHEAD_MAX: u64 = 1 << 30;
 
 /// Something for the heads to do.
 #[derive(Clone, Copy, Debug)]
@@ -206,7 +211,9 @@ impl HddDisk {
             return 0;
         }
         let overhead = if work.id.is_some() { self.spec.overhead } else { 0 };
-        self.geometry.position_ns(self.place, work.sector, work.writes, now + overhead) + overhead
+        let begins = now + overhead;
+        let moves = self.geometry.position_ns(self.place, work.sector, work.writes, begins);
+        moves.saturating_add(overhead)
     }
 
     /// When a read that follows the one before is read, if the heads have gone on reading so far.

@@ -225,7 +225,7 @@ impl Measured {
         let ns = self.drawn(share, at_once, job.changes());
         let rate = if job.changes() { self.write_bandwidth } else { self.read_bandwidth };
         let (own, of) = (transfer_ns(job.moved_bytes(), rate), transfer_ns(self.of_size, rate));
-        (ns + own).saturating_sub(of)
+        ns.saturating_add(own).saturating_sub(of)
     }
 }
 

@@ -5,11 +5,15 @@ use std::collections::BinaryHeap;
 
 use weir_bio::Nanos;
 
-/// Nanoseconds that `bytes` take at a rate; none at a rate of 0, which is no bound.
+/// Nanoseconds that `bytes` take at a rate; none at a rate of 0, which is no bound. What takes
+/// longer than 64 bits can tell takes as long as they can.
 pub(crate) fn transfer_ns(bytes: u64, rate: u64) -> u64 {
     match rate {
         0 => 0,
-        rate => (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64,
+        rate => {
+            let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
+            u64::try_from(ns).unwrap_or(u64::MAX)
+        }
     }
 }
 
@@ -60,6 +64,7 @@ mod tests {
         assert_eq!(transfer_ns(4096, 100_000_000), 40_960);
         assert_eq!(transfer_ns(u64::MAX, 1_000_000_000), u64::MAX);
         assert_eq!(transfer_ns(1 << 40, 0), 0);
+        assert_eq!(transfer_ns(1 << 40, 1), u64::MAX, "34,865 years");
     }
 
     #[test]

@@ -275,6 +275,7 @@ fn what_is_no_disk_is_refused_with_value_and_bound() {
         ("depth = 0\n[fixed]", "depth=0 is outside 1..=10240"),
         ("size = \"1000\"\n[fixed]", "is not a multiple of 512 bytes"),
         ("[ssd]\nvalid_percent = 96", "valid_percent=96 is outside 0..=95"),
+        ("[hdd]\nread_ahead = \"2GiB\"", "read_ahead=2147483648 is outside 0..=1073741824"),
         ("[hdd]\nrpm = 7200", "number of zones=0 is outside 1..=64"),
         ("size = \"1MiB\"\n[hdd]\nzones = [{ cylinders = 1, sectors = 9 }]", "outside 512..=9216"),
         (
@@ -323,4 +324,174 @@ fn the_largest_disk_with_the_longest_times_has_an_end_for_each_command() {
         ended += std::iter::from_fn(|| disk.take_end(at)).count();
     }
     assert_eq!(ended, 3);
+}
+
+/// An option of a model with its bounds, as text; numbers and truths without quotes.
+type Bounds = (&'static str, &'static [&'static str]);
+
+const TIMES: &[&str] = &["\"0s\"", "\"1000s\""];
+/// The least rate, the greatest, and none.
+const RATES: &[&str] = &["\"0\"", "\"1\"", "\"9223372036854775807\""];
+const BYTES: &[&str] = &["\"0\"", "\"9223372036854775807\""];
+const TRUTHS: &[&str] = &["false", "true"];
+
+const FIXED: &[Bounds] = &[
+    ("units", &["1", "65536"]),
+    ("latency", TIMES),
+    ("write_latency", TIMES),
+    ("spread", TIMES),
+    ("jump", TIMES),
+    ("volatile", TRUTHS),
+    ("bandwidth", RATES),
+];
+
+const SSD: &[Bounds] = &[
+    ("channels", &["1", "256"]),
+    ("dies", &["1", "256"]),
+    ("planes", &["1", "16"]),
+    ("page", &["\"512\"", "\"1MiB\""]),
+    ("pages", &["1", "1048576"]),
+    ("read", TIMES),
+    ("read_spread", TIMES),
+    ("program", TIMES),
+    ("erase", TIMES),
+    ("suspend", TIMES),
+    ("channel", RATES),
+    ("link", RATES),
+    ("command", TIMES),
+    ("overhead", TIMES),
+    ("write_cache", BYTES),
+    ("protected", TRUTHS),
+    ("spare", BYTES),
+    ("valid_percent", &["0", "95"]),
+];
+
+const HDD: &[Bounds] = &[
+    ("rpm", &["1000", "100000"]),
+    ("heads", &["1", "64"]),
+    (
+        "zones",
+        &[
+            "[{ cylinders = 1, sectors = 65536 }, { cylinders = 1024, sectors = 64 }]",
+            "[{ cylinders = 16777216, sectors = 65536 }, { cylinders = 16777216, sectors = 64 }]",
+        ],
+    ),
+    ("seek_base", TIMES),
+    ("seek_root", TIMES),
+    ("seek_linear", TIMES),
+    ("settle", TIMES),
+    ("head_switch", TIMES),
+    ("track_skew", TIMES),
+    ("cylinder_skew", TIMES),
+    ("overhead", TIMES),
+    ("link", RATES),
+    ("depth", &["1", "1024"]),
+    ("patience", TIMES),
+    ("read_ahead", &["\"0\"", "\"1GiB\""]),
+    ("write_cache", BYTES),
+];
+
+const ARRAY: &[Bounds] = &[
+    ("ports", &["1", "1024"]),
+    ("port", RATES),
+    ("hit_percent", &["0", "100"]),
+    ("hit_engine", TIMES),
+    ("miss_engine", TIMES),
+    ("write_engine", TIMES),
+    ("hit_latency", TIMES),
+    ("miss_latency", TIMES),
+    ("behind", &["1", "65536"]),
+];
+
+const MEASURED: &[Bounds] = &[
+    ("of_size", &["\"4096\""]),
+    ("least_size", &["\"0\"", "\"4096\""]),
+    ("most_size", &["\"4096\"", "\"1TiB\""]),
+    ("read_bandwidth", RATES),
+    ("write_bandwidth", RATES),
+    ("read_percent", &["[0, 100]"]),
+    ("access", &["\"random\"", "\"both\""]),
+    ("jump", TIMES),
+];
+
+/// Times of a measured disk: the least, the greatest, or from the one to the other.
+fn level(in_flight: u32, prng: &mut Prng) -> String {
+    let zeros = [0, 7, 14][prng.below(3) as usize];
+    let times = |zeros: usize| {
+        let time = |at: usize| if at < zeros { "\"0s\"" } else { "\"1000s\"" };
+        (0..14).map(time).collect::<Vec<_>>().join(", ")
+    };
+    let [read, write] = [times(zeros), times(14 - zeros)];
+    format!("[[measured.at]]\nin_flight = {in_flight}\nread = [{read}]\nwrite = [{write}]\n")
+}
+
+/// Disks of a kind with each option at one of its bounds.
+fn at_the_bounds(kind: &str, bounds: &[Bounds]) {
+    for seed in 0..300 {
+        let mut prng = Prng::new(seed);
+        let mut text = format!("[{kind}]\n");
+        for (name, values) in bounds {
+            let value = values[prng.below(values.len() as u64) as usize];
+            text.push_str(&format!("{name} = {value}\n"));
+        }
+        if kind == "measured" {
+            text.extend([level(1, &mut prng), level(65_536, &mut prng)]);
+        }
+        println!("seed {seed}: {text}");
+        let spec = Spec::parse(&text).expect("within its bounds");
+        // Where the time of a command takes a step for each piece of it, short ones will do.
+        let most = if ["ssd", "hdd"].contains(&kind) { 1 << 14 } else { u64::from(u32::MAX) };
+        end_each(&spec, seed, most.min(spec.size / SECTOR));
+    }
+}
+
+#[test]
+fn with_its_options_at_their_bounds_a_fixed_disk_ends_every_command_once() {
+    at_the_bounds("fixed", FIXED);
+}
+
+#[test]
+fn with_its_options_at_their_bounds_an_ssd_ends_every_command_once() {
+    at_the_bounds("ssd", SSD);
+}
+
+#[test]
+fn with_its_options_at_their_bounds_a_hard_disk_ends_every_command_once() {
+    at_the_bounds("hdd", HDD);
+}
+
+#[test]
+fn with_its_options_at_their_bounds_an_array_ends_every_command_once() {
+    at_the_bounds("array", ARRAY);
+}
+
+#[test]
+fn with_its_options_at_their_bounds_a_measured_disk_ends_every_command_once() {
+    at_the_bounds("measured", MEASURED);
+}
+
+/// Commands of all lengths, at first all at once and then one after the other.
+fn end_each(spec: &Spec, seed: u64, most: u64) {
+    let (mut disk, mut prng) = (Disk::new(spec, seed), Prng::new(seed));
+    let (mut now, mut open) = (Nanos::ZERO, BTreeMap::new());
+    for id in 0..60 {
+        let op = [Op::Read, Op::Write, Op::Flush, Op::Discard][prng.below(4) as usize];
+        let length = [1, 8.min(most), most][prng.below(3) as usize];
+        let sectors = if op == Op::Flush { 0 } else { length as u32 };
+        let ends = [0, (spec.size / SECTOR - length) / 2, spec.size / SECTOR - length];
+        let sector = ends[prng.below(3) as usize];
+        let fua = op == Op::Write && prng.percent(20);
+        disk.start(Job { id, op, sector, sectors, fua }, now);
+        open.insert(id, now);
+        while id >= 30 && !open.is_empty() {
+            let at = disk.wake_at().expect("an end is to come");
+            assert!(at >= now, "{at:?} is before {now:?}");
+            now = at;
+            while let Some(End { id, at }) = disk.take_end(now) {
+                let since = open.remove(&id).expect("it is open, and ends once");
+                assert!(since <= at && at <= now, "{since:?} {at:?} {now:?}");
+            }
+        }
+    }
+    assert_eq!((open.len(), disk.in_flight()), (0, 0), "no end came");
 }

@@ -104,22 +104,23 @@ impl Geometry {
     pub(super) fn position_ns(&self, from: Place, sector: u64, writes: bool, now: Nanos) -> u64 {
         let spot = self.spot(sector);
         let moves = self.move_ns(from, spot.place, writes);
-        let there = (now.0 + moves) % self.turn_ns;
-        moves + (self.phase_ns(spot) + self.turn_ns - there) % self.turn_ns
+        let there = (now + moves).0 % self.turn_ns;
+        moves.saturating_add((self.phase_ns(spot) + self.turn_ns - there) % self.turn_ns)
     }
 
     /// While so many sectors from this one pass under the heads, with the changes of track.
     pub(super) fn pass_ns(&self, sector: u64, sectors: u64) -> u64 {
-        let (mut at, mut left, mut ns) = (sector, sectors, 0);
+        let (mut at, mut left, mut ns) = (sector, sectors, 0_u64);
         while left > 0 {
             let spot = self.spot(at);
             let here = left.min(spot.of - spot.index);
-            ns += here * self.turn_ns / spot.of;
+            ns = ns.saturating_add(here * self.turn_ns / spot.of);
             (at, left) = (at + here, left - here);
             if left > 0 {
                 // The skew is at least as long as the change, so the next sector is not missed.
                 let is_last_head = spot.place.head + 1 == self.heads;
-                ns += if is_last_head { self.cylinder_skew } else { self.track_skew };
+                let skew = if is_last_head { self.cylinder_skew } else { self.track_skew };
+                ns = ns.saturating_add(skew);
             }
         }
         ns
