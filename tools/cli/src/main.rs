@@ -37,6 +37,7 @@ mod tree;
 mod udev;
 mod values;
 mod weights;
+mod wrapped;
 
 use std::process::ExitCode;
 
@@ -150,12 +151,14 @@ fn hear_of_sizes() {
 
 fn main() -> ExitCode {
     completion::answer_shell();
-    let arguments = whole().try_get_matches().unwrap_or_else(|error| match of_target(&error) {
-        Some(why) => {
-            log::say(&format!("weir: {why}"));
-            std::process::exit(2)
+    let arguments = wrapped::wrapped(whole()).try_get_matches().unwrap_or_else(|error| {
+        match of_target(&error) {
+            Some(why) => {
+                log::say(&format!("weir: {why}"));
+                std::process::exit(2)
+            }
+            None => error.exit(),
         }
-        None => error.exit(),
     });
     let cli = Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     // The command that runs in a tree takes the place of this one, with the limits that it had.

@@ -77,12 +77,18 @@ pub(crate) fn with_words(command: Command) -> Command {
     ))
 }
 
-/// Names and what they are: a line each, or two of a long name.
+/// Columns of a name and of a line.
+const NAME: usize = 16;
+const LINE: usize = 80;
+
+/// Names and what they are: a line each, or the name above what goes on below it.
 fn list(all: &[(String, &str)]) -> String {
-    const NAME: usize = 16;
-    let line = |(name, doc): &(String, &str)| match name.chars().count() < NAME {
-        true => format!("  {name:<NAME$} {doc}\n"),
-        false => format!("  {name}\n  {:<NAME$} {doc}\n", ""),
+    let line = |(name, doc): &(String, &str)| {
+        let line = format!("  {name:<NAME$} {doc}\n");
+        match name.chars().count() < NAME && line.chars().count() <= LINE {
+            true => line,
+            false => format!("  {name}\n  {:<NAME$} {doc}\n", ""),
+        }
     };
     all.iter().map(line).collect()
 }
@@ -106,8 +112,20 @@ mod tests {
         assert!(at("The comparison:") < at("\n      --rounds"));
         assert!(at("Output:") < at("\n      --report"));
         assert!(at("The job, as for weir bench:") < at("\n      --iodepth"));
-        for words in ["ram:SIZE", "  oltp ", "mq-deadline", "with queue_mode=sq"] {
+        for words in ["ram:SIZE", "\n  oltp\n", "mq-deadline", "with queue_mode=sq"] {
             assert!(at(words) > at("\n      --iodepth"), "{words}");
         }
+    }
+
+    #[test]
+    fn what_a_name_is_stands_beside_it_if_a_line_holds_both_and_else_below() {
+        let name = |name: &str| String::from(name);
+        let long = "x".repeat(LINE - NAME - 2);
+        let all = [(name("a"), "short"), (name("b"), &long), (name(&"c".repeat(NAME)), "short")];
+        let indent = " ".repeat(NAME + 3);
+        let c = "c".repeat(NAME);
+        let expected =
+            format!("  a{}short\n  b\n{indent}{long}\n  {c}\n{indent}short\n", " ".repeat(NAME));
+        assert_eq!(list(&all), expected);
     }
 }
