@@ -43,10 +43,11 @@ const WAITING_BYTES: usize = 4 << 20;
 const LISTING: u32 = 64 << 10;
 
 /// The calls of one mount, on one reactor; nothing once they were moved to another.
-pub(crate) struct Calls(Option<Taker>);
+pub(crate) struct Calls(Option<CallRouter>);
 
-/// What takes calls, wherever it is.
-pub(crate) struct Taker {
+/// Reads the kernel's calls and sends each where it is carried out, on whatever reactor it is: to
+/// its disk, or to the library, whose answers it brings to the kernel.
+pub(crate) struct CallRouter {
     disks: Arc<Disks>,
     kernel: Arc<Link>,
     /// The way to the library's thread and back.
@@ -63,7 +64,7 @@ pub(crate) struct Taker {
     unmount: Unmount,
 }
 
-/// See [`Taker::fail`].
+/// See [`CallRouter::fail`].
 pub(crate) type Unmount = Arc<dyn Fn() + Send + Sync>;
 
 impl Calls {
@@ -71,14 +72,18 @@ impl Calls {
     ///
     /// # Errors
     /// The system's, of which a descriptor cannot be watched; a host that has ended.
-    pub(crate) fn install(host: &Host, reactor: usize, taker: Taker) -> io::Result<Handle<Calls>> {
+    pub(crate) fn install(
+        host: &Host,
+        reactor: usize,
+        router: CallRouter,
+    ) -> io::Result<Handle<Calls>> {
         let (sender, receiver) = channel();
         let make = move |turn: &mut Turn<'_>| {
-            let watched = taker.begin(turn).inspect_err(|_| taker.fail());
-            let taker = watched.is_ok().then_some(taker);
+            let watched = router.begin(turn).inspect_err(|_| router.fail());
+            let router = watched.is_ok().then_some(router);
             // It is received below.
             let _ = sender.send(watched);
-            Calls(taker)
+            Calls(router)
         };
         let handle = host.install(reactor, make).map_err(io::Error::other)?;
         let watched = receiver.recv().map_err(io::Error::other)?;
@@ -95,31 +100,41 @@ impl Calls {
     ) -> Option<Handle<Calls>> {
         let (sender, receiver) = channel();
         handle.post(move |calls, turn| {
-            if let Some(taker) = calls.0.take() {
-                turn.unwatch(taker.kernel.device());
-                turn.unwatch(&taker.library);
+            if let Some(router) = calls.0.take() {
+                turn.unwatch(router.kernel.device());
+                turn.unwatch(&router.library);
                 // It is received below.
-                let _ = sender.send(taker);
+                let _ = sender.send(router);
             }
         });
-        let taker = receiver.recv().ok()?;
+        let router = receiver.recv().ok()?;
         handle.remove();
-        let moved = Calls::install(host, reactor, taker);
+        let moved = Calls::install(host, reactor, router);
         moved.inspect_err(|error| tracing::error!(%error, "the disks as files end")).ok()
     }
 }
 
-impl Taker {
+impl CallRouter {
     pub(crate) fn new(
         disks: Arc<Disks>,
         kernel: Arc<Link>,
         library: OwnedFd,
         unmount: Unmount,
-    ) -> Taker {
+    ) -> CallRouter {
         let (message, answer) = (vec![0; MESSAGE], vec![0; 2 * LISTING as usize]);
         let (waiting, asked) = (VecDeque::new(), BTreeSet::new());
         let waiting_bytes = 0;
-        Taker { disks, kernel, library, message, waiting, waiting_bytes, asked, answer, unmount }
+        CallRouter {
+            disks,
+            kernel,
+            library,
+            message,
+            waiting,
+            waiting_bytes,
+            asked,
+            answer,
+            unmount,
+        }
     }
 
     /// Whether so many calls wait for the library that no more are taken.
@@ -289,7 +304,7 @@ impl Taker {
 impl Service for Calls {
     fn ready(&mut self, turn: &mut Turn<'_>, token: u32, readiness: Readiness) {
         // Moved away in the same pass, if there is none.
-        self.0.iter_mut().for_each(|taker| taker.ready(turn, token, readiness));
+        self.0.iter_mut().for_each(|router| router.ready(turn, token, readiness));
     }
 
     fn completed(&mut self, _: &mut Turn<'_>, _: u32) {}
@@ -297,7 +312,7 @@ impl Service for Calls {
     fn settle(&mut self, _: &mut Turn<'_>) {}
 }
 
-impl Taker {
+impl CallRouter {
     fn ready(&mut self, turn: &mut Turn<'_>, token: u32, readiness: Readiness) {
         if token == KERNEL {
             // Nothing is mounted any more, or there is something to read.

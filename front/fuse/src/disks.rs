@@ -42,18 +42,18 @@ pub(crate) struct Disks {
     groups: Arc<Groups>,
     openers: Mutex<Openers>,
     processes: Mutex<Processes>,
-    way: Mutex<Way>,
+    placement: Mutex<Placement>,
 }
 
 /// Moves the calls to another reactor.
-type Moves = Box<dyn FnMut(&Host, usize) + Send>;
+type Migration = Box<dyn FnMut(&Host, usize) + Send>;
 
 /// The reactor that takes the calls for disks. No reactor takes the lock, whose holder waits for
 /// one.
-struct Way {
+struct Placement {
     reactor: usize,
     /// `None` where a thread of the library takes them.
-    moves: Option<Moves>,
+    migration: Option<Migration>,
 }
 
 #[derive(Default)]
@@ -126,8 +126,9 @@ impl Disks {
         let (devices, background) = (RwLock::new(devices), Mutex::default());
         let (openers, processes) = (Mutex::default(), Mutex::default());
         // Clients of other fronts begin with the first.
-        let way = Mutex::new(Way { reactor: host.reactors() - 1, moves: None });
-        Disks { host, devices, background, groups, openers, processes, way }
+        let placement = Placement { reactor: host.reactors() - 1, migration: None };
+        let placement = Mutex::new(placement);
+        Disks { host, devices, background, groups, openers, processes, placement }
     }
 
     fn openers(&self) -> MutexGuard<'_, Openers> {
@@ -221,7 +222,8 @@ impl Disks {
             return Err(Errno::ENODEV);
         }
         // The reactor that is asked may be about to look up another open file.
-        let opener = Opener::open(&self.host, self.home(&device), &device).map_err(|error| {
+        let reactor = self.reactor_for(&device);
+        let opener = Opener::open(&self.host, reactor, &device).map_err(|error| {
             tracing::warn!("disk {name} cannot be opened once more: {error}");
             Errno::EBUSY
         })?;
@@ -265,32 +267,32 @@ impl Disks {
 
     /// The reactor that takes the calls for disks.
     pub(crate) fn reactor(&self) -> usize {
-        self.way().reactor
+        self.placement().reactor
     }
 
     /// Sets what moves the calls to another reactor.
-    pub(crate) fn on_move(&self, moves: Moves) {
-        self.way().moves = Some(moves);
+    pub(crate) fn on_migration(&self, migration: Migration) {
+        self.placement().migration = Some(migration);
     }
 
-    fn way(&self) -> MutexGuard<'_, Way> {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn placement(&self) -> MutexGuard<'_, Placement> {
+        self.placement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The reactor whose submitter a disk is to be used through. It takes the calls as well, if no
     /// other disk is open: then none is woken for another.
-    fn home(&self, device: &Device) -> usize {
-        let mut way = self.way();
+    fn reactor_for(&self, device: &Device) -> usize {
+        let mut placement = self.placement();
         let home = |lane| self.host.home_of(device, lane);
-        if (0..usize::from(device.queues())).any(|lane| home(lane) == way.reactor) {
-            return way.reactor;
+        if (0..usize::from(device.queues())).any(|lane| home(lane) == placement.reactor) {
+            return placement.reactor;
         }
-        let Way { reactor, moves } = &mut *way;
-        if let Some(moves) = moves
+        let Placement { reactor, migration } = &mut *placement;
+        if let Some(migrate) = migration
             && self.openers().table.is_empty()
         {
             *reactor = home(0);
-            moves(&self.host, *reactor);
+            migrate(&self.host, *reactor);
         }
         home(0)
     }

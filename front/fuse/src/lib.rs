@@ -11,10 +11,10 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod disk_mount;
 mod disks;
 mod files;
 mod front;
-mod inner;
 mod inodes;
 mod mount;
 mod port;

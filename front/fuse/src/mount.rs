@@ -10,9 +10,9 @@ use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
 use weir_control::Tree;
 
+use crate::disk_mount::DiskMount;
 use crate::disks::Disks;
 use crate::files::{DEV, Files};
-use crate::inner::Inner;
 
 /// What is mounted, as /proc/mounts says it: its source and the second half of its type.
 const SOURCE: &str = "weir";
@@ -26,7 +26,7 @@ pub(crate) struct Mount {
     folder: PathBuf,
     session: Option<BackgroundSession>,
     /// The disks, in it; `None` where they are part of the tree's.
-    inner: Option<Inner>,
+    disk_mount: Option<DiskMount>,
     disks: Arc<Disks>,
 }
 
@@ -131,13 +131,13 @@ impl Mount {
         }
         let files = |root| Files::new(Arc::clone(&tree), Arc::clone(&disks), root);
         let session = fuser::spawn_mount(files(""), &folder, &config).map_err(refused)?;
-        let inner = Inner::open(&folder.join(DEV), files(DEV), &disks, &config)
+        let disk_mount = DiskMount::open(&folder.join(DEV), files(DEV), &disks, &config)
             .inspect_err(|error| {
                 let folder = folder.display();
                 tracing::warn!("tree {folder}: the disks share its thread: {DEV}: {error}");
             })
             .ok();
-        Ok(Mount { folder, session: Some(session), inner, disks })
+        Ok(Mount { folder, session: Some(session), disk_mount, disks })
     }
 
     /// Where it is mounted.
@@ -152,12 +152,12 @@ impl Drop for Mount {
         // Lazily, which a file that is still open does not hinder. For an ordinary user, who may
         // not unmount, dropping the session does it.
         let detached = unmount(&self.folder, UnmountFlags::DETACH).is_ok();
-        let (inner, session) = (self.inner.take(), self.session.take());
+        let (disk_mount, session) = (self.disk_mount.take(), self.session.take());
         if detached {
             // They would unmount once more, by name, and that may be other mounts by now.
-            std::mem::forget((inner, session));
+            std::mem::forget((disk_mount, session));
         } else {
-            drop(inner);
+            drop(disk_mount);
             drop(session);
         }
     }

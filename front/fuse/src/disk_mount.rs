@@ -11,7 +11,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 
-use crate::calls::{Calls, Taker};
+use crate::calls::{CallRouter, Calls};
 use crate::disks::Disks;
 use crate::files::{Files, agree};
 use crate::wire::{Link, greeting};
@@ -27,11 +27,11 @@ impl Filesystem for Greeter {
 }
 
 /// The mounted disks. Dropping it unmounts them.
-pub(crate) struct Inner {
+pub(crate) struct DiskMount {
     session: Arc<Mutex<Option<Session<Greeter>>>>,
 }
 
-impl Drop for Inner {
+impl Drop for DiskMount {
     fn drop(&mut self) {
         unmount(&self.session);
     }
@@ -43,7 +43,7 @@ fn unmount(session: &Mutex<Option<Session<Greeter>>>) {
     drop(session);
 }
 
-impl Inner {
+impl DiskMount {
     /// Mounts the disks at a folder.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Inner {
         files: Files,
         disks: &Arc<Disks>,
         config: &Config,
-    ) -> io::Result<Inner> {
+    ) -> io::Result<DiskMount> {
         let session = Session::new(Greeter, folder, config)?;
         let kernel = session.as_fd().try_clone_to_owned()?;
         fcntl_setfl(&kernel, fcntl_getfl(&kernel)? | OFlags::NONBLOCK)?;
@@ -75,12 +75,12 @@ impl Inner {
         let session = Arc::new(Mutex::new(Some(session)));
         let mounted = Arc::clone(&session);
         let unmount = Arc::new(move || unmount(&mounted));
-        let taker = Taker::new(Arc::clone(disks), Arc::new(Link::new(kernel)), ours, unmount);
+        let router = CallRouter::new(Arc::clone(disks), Arc::new(Link::new(kernel)), ours, unmount);
         let (host, reactor) = (disks.host(), disks.reactor());
-        let mut calls = Some(Calls::install(host, reactor, taker)?);
-        disks.on_move(Box::new(move |host, reactor| {
+        let mut calls = Some(Calls::install(host, reactor, router)?);
+        disks.on_migration(Box::new(move |host, reactor| {
             calls = calls.take().and_then(|calls| Calls::move_to(&calls, host, reactor));
         }));
-        Ok(Inner { session })
+        Ok(DiskMount { session })
     }
 }
