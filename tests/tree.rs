@@ -288,13 +288,20 @@ fn every_scheduler_is_told_with_its_tunables() {
 
 /// A daemon whose tree is mounted, and where; `None` where that cannot be done.
 fn mounted(folder: &Folder, disk: &str) -> Option<(Daemon, PathBuf)> {
+    mounted_with(folder, disk, &[])
+}
+
+/// The same of one that is started with more arguments.
+fn mounted_with(folder: &Folder, disk: &str, more: &[&str]) -> Option<(Daemon, PathBuf)> {
     let tree = folder.near("tree");
     fs::create_dir_all(&tree).expect("a folder");
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
         leave_out("mounting needs /dev/fuse and root");
         return None;
     }
-    Some((Daemon::spawn(serve_tree(folder, disk, &tree)), tree))
+    let mut serve = serve_tree(folder, disk, &tree);
+    serve.args(more);
+    Some((Daemon::spawn(serve), tree))
 }
 
 #[test]
@@ -305,7 +312,7 @@ fn the_mount_may_stand_in_the_configuration_and_a_change_of_it_needs_a_restart()
         fs::write(folder.near("weir.toml"), format!("{text}\n{disk}")).expect("a file");
     };
     put("[fuse]\ntree = \"tree\"\nfrob = 1");
-    let refused = ["weir.toml: line 3: unknown field `frob`", "`tree` or `allow_other`"];
+    let refused = ["weir.toml: line 3: unknown field `frob`", "`tree`, `allow_other`, `memory`"];
     expect_refused(&folder, &["serve", "-c", "weir.toml"], &refused);
     put("[fuse]\ntree = \"tree\"");
     let tree = folder.near("tree");
@@ -319,7 +326,8 @@ fn the_mount_may_stand_in_the_configuration_and_a_change_of_it_needs_a_restart()
     assert!(tree.join("block/sda/queue/scheduler").exists());
     assert_eq!(told(&folder, &["set", "--reload"]), "nothing to change\n");
     put("[fuse]\ntree = \"other\"");
-    let restart = "needs a restart: the mount of [fuse]\nnothing to change while it runs\n";
+    let restart =
+        "needs a restart: the mount of [fuse] and its memory\nnothing to change while it runs\n";
     assert_eq!(told(&folder, &["set", "--reload"]), restart);
     daemon.stop();
     assert!(!tree.join("block").exists(), "it is unmounted");
@@ -485,7 +493,7 @@ fn a_disk_open_as_a_file_is_a_client_that_can_be_classed_and_ended() {
     let folder = Folder::new();
     let Some((daemon, tree)) = mounted(&folder, "sda=ram:1MiB,queues=2") else { return };
     let listed = || told(&folder, &["ls", "fuse/sda"]);
-    assert_eq!(told(&folder, &["ls", "fuse"]), "sda/\n");
+    assert_eq!(told(&folder, &["ls", "fuse"]), "memory.current\nmemory.max\nsda/\n");
     assert_eq!(listed(), "");
     let open = || fs::OpenOptions::new().read(true).write(true).open(tree.join("dev/sda"));
     let (first, other) = (open().expect("open"), open().expect("open"));
@@ -726,6 +734,82 @@ fn many_who_look_at_the_disks_at_once_are_all_answered_beside_those_who_read_the
             });
         }
     });
+    daemon.stop();
+}
+
+#[test]
+fn large_reads_of_many_wait_for_the_memory_that_all_may_hold() {
+    // Each has a MiB asked for at a time.
+    const READERS: u64 = 96;
+    const LEN: usize = 2 << 20;
+    let folder = Folder::new();
+    // It takes seconds for all that is read, so that the calls for it gather.
+    let disk = "sda=model:nearline-7200,size=64MiB";
+    let Some((daemon, tree)) = mounted_with(&folder, disk, &["--tree-memory", "64MiB"]) else {
+        return;
+    };
+    let held = || -> u64 {
+        let held = fs::read_to_string(tree.join("fuse/memory.current")).expect("an attribute");
+        held.trim().parse().expect("a number")
+    };
+    let bound = fs::read_to_string(tree.join("fuse/memory.max")).expect("an attribute");
+    assert_eq!(bound, format!("{}\n", 64 << 20));
+    let path = tree.join("dev/sda");
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("open");
+    let place = |reader: u64| reader % 32 * LEN as u64;
+    (0..32).for_each(|n| file.write_all_at(&pattern(5, place(n), LEN), place(n)).expect("a write"));
+    let most = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS)
+            .map(|reader| {
+                let (file, offset) = (&file, place(reader));
+                scope.spawn(move || {
+                    let mut bytes = vec![0; LEN];
+                    file.read_exact_at(&mut bytes, offset).expect("a read");
+                    assert!(bytes == pattern(5, offset, LEN), "reader {reader}");
+                })
+            })
+            .collect();
+        let mut most = 0;
+        while readers.iter().any(|reader| !reader.is_finished()) {
+            most = most.max(held());
+        }
+        most
+    });
+    println!("{most} bytes at most");
+    assert!(most <= 64 << 20, "{most} bytes are more than was said");
+    assert!(most >= 60 << 20, "{most} bytes: nothing had to wait");
+    // A share goes back just behind its answer.
+    let begun = std::time::Instant::now();
+    while held() > 0 {
+        assert!(begun.elapsed() < daemon::PATIENCE, "{} bytes are still held", held());
+    }
+    drop(file);
+    daemon.stop();
+}
+
+#[test]
+fn a_folder_with_thousands_of_disks_is_listed_whole_however_much_is_asked_for_at_once() {
+    const DISKS: usize = 2400;
+    let folder = Folder::new();
+    let name = |n: usize| format!("a-disk-with-a-long-name-{n:06}");
+    let disk = |n| format!("[[disk]]\nname = \"{}\"\ntarget = \"null:1MiB,queues=1\"\n", name(n));
+    let disks: String = (0..DISKS).map(disk).collect();
+    fs::write(folder.near("weir.toml"), disks).expect("a file");
+    let Some((daemon, tree)) = mounted_with(&folder, "sda=ram:1MiB", &["-c", "weir.toml"]) else {
+        return;
+    };
+    let mut expected: BTreeSet<String> = (0..DISKS).map(name).collect();
+    expected.insert(String::from("sda"));
+    let listing = fs::File::open(tree.join("dev")).expect("a folder");
+    let mut buffer = vec![std::mem::MaybeUninit::uninit(); 1 << 20];
+    let mut entries = rustix::fs::RawDir::new(&listing, &mut buffer);
+    let mut listed = Vec::new();
+    while let Some(entry) = entries.next() {
+        let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+        listed.extend((!name.starts_with('.')).then_some(name));
+    }
+    assert_eq!(listed.len(), DISKS + 1, "each once");
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), expected);
     daemon.stop();
 }
 

@@ -17,7 +17,7 @@ use weir_live::{Handle, Host, Interest, Readiness, Service, Turn};
 
 use crate::disks::Disks;
 use crate::files::WRITE_BYTES_MAX;
-use crate::port::Caller;
+use crate::port::{Caller, Short};
 use crate::wire::{Call, Link, Message, Pending, answered, shorten_listing};
 
 /// Tokens of the two descriptors.
@@ -60,8 +60,17 @@ pub(crate) struct CallRouter {
     /// Calls that the library has and has not answered.
     asked: BTreeSet<u64>,
     answer: Vec<u8>,
+    /// The call that waits for memory. None behind it is taken meanwhile.
+    stalled: Option<Stalled>,
     /// Unmounts the disks, unless that was done, so that no caller waits where none is heard.
     unmount: Unmount,
+}
+
+/// A read or a write in the router's message, which waits for memory.
+struct Stalled {
+    /// Its bytes.
+    len: usize,
+    caller: Caller,
 }
 
 /// See [`CallRouter::fail`].
@@ -79,6 +88,7 @@ impl Calls {
     ) -> io::Result<Handle<Calls>> {
         let (sender, receiver) = channel();
         let make = move |turn: &mut Turn<'_>| {
+            let mut router = router;
             let watched = router.begin(turn).inspect_err(|_| router.fail());
             let router = watched.is_ok().then_some(router);
             // It is received below.
@@ -114,6 +124,13 @@ impl Calls {
     }
 }
 
+impl Calls {
+    /// There may be memory for a call that waits for it.
+    fn resume(&mut self, turn: &mut Turn<'_>) {
+        self.0.iter_mut().for_each(|router| router.resume(turn));
+    }
+}
+
 impl CallRouter {
     pub(crate) fn new(
         disks: Arc<Disks>,
@@ -133,34 +150,39 @@ impl CallRouter {
             waiting_bytes,
             asked,
             answer,
+            stalled: None,
             unmount,
         }
     }
 
-    /// Whether so many calls wait for the library that no more are taken.
-    fn is_full(&self) -> bool {
-        self.waiting.len() >= WAITING || self.waiting_bytes >= WAITING_BYTES
+    /// Whether calls are taken: none waits for memory, and not too many for the library.
+    fn takes_more(&self) -> bool {
+        let has_room = self.waiting.len() < WAITING && self.waiting_bytes < WAITING_BYTES;
+        self.stalled.is_none() && has_room
     }
 
     /// The events of both descriptors that are waited for.
     fn interests(&self) -> [Interest; 2] {
-        let (full, waits) = (self.is_full(), !self.waiting.is_empty());
+        let (full, waits) = (!self.takes_more(), !self.waiting.is_empty());
         [Interest { read: !full, write: false }, Interest { read: true, write: waits }]
     }
 
-    /// Has both descriptors watched.
-    fn begin(&self, turn: &Turn<'_>) -> io::Result<()> {
+    /// Has both descriptors watched, and goes on with a call that waits for memory: what it is
+    /// told elsewhere it does not hear here.
+    fn begin(&mut self, turn: &mut Turn<'_>) -> io::Result<()> {
         let [kernel, library] = self.interests();
         turn.watch(self.kernel.device(), KERNEL, kernel)?;
         let watched = turn.watch(&self.library, LIBRARY, library);
-        watched.inspect_err(|_| turn.unwatch(self.kernel.device()))
+        watched.inspect_err(|_| turn.unwatch(self.kernel.device()))?;
+        self.resume(turn);
+        Ok(())
     }
 
     fn take_calls(&mut self, turn: &mut Turn<'_>) {
         use rustix::io::Errno as Why;
         let mut bytes = 0;
         for _ in 0..CALLS {
-            if self.is_full() || bytes >= BYTES {
+            if !self.takes_more() || bytes >= BYTES {
                 return;
             }
             match rustix::io::read(self.kernel.device(), &mut self.message[..]) {
@@ -184,13 +206,11 @@ impl CallRouter {
         let Message { unique, process, call } = message;
         let caller = || Caller::Kernel(Pending::new(&self.kernel, unique));
         match call {
-            Call::Read { handle, offset, len } => {
-                self.disks.read(process, handle, offset, len, caller());
-                return len as usize;
+            Call::Read { len: asked, .. } => {
+                self.transfer(turn, len, caller());
+                return asked as usize;
             }
-            Call::Write { handle, offset, bytes, durable } => {
-                self.disks.write(process, handle, (offset, bytes), durable, caller());
-            }
+            Call::Write { .. } => self.transfer(turn, len, caller()),
             Call::Flush { handle } => self.disks.flush(process, handle, caller()),
             Call::Broken => drop(caller()),
             Call::Other => {
@@ -202,35 +222,64 @@ impl CallRouter {
         0
     }
 
+    /// Has the read or the write in `message` carried out, or keeps it until there is memory.
+    fn transfer(&mut self, turn: &mut Turn<'_>, len: usize, caller: Caller) {
+        let Some(Message { process, call, .. }) = Message::decode(&self.message[..len]) else {
+            return;
+        };
+        let entered = match call {
+            Call::Read { handle, offset, len } => {
+                self.disks.read(process, handle, (offset, len), caller)
+            }
+            Call::Write { handle, offset, bytes, durable } => {
+                self.disks.write(process, handle, (offset, bytes), durable, caller)
+            }
+            Call::Flush { .. } | Call::Broken | Call::Notice | Call::Other => Ok(()),
+        };
+        if let Err(Short { caller, bytes }) = entered {
+            let (before, calls) = (self.interests(), turn.handle::<Calls>());
+            self.stalled = Some(Stalled { len, caller });
+            self.disks.budget().when_room(bytes, move || calls.post(Calls::resume));
+            self.follow(turn, before);
+        }
+    }
+
+    /// There may be memory for the call that waits for it.
+    fn resume(&mut self, turn: &mut Turn<'_>) {
+        let before = self.interests();
+        if let Some(Stalled { len, caller }) = self.stalled.take() {
+            self.transfer(turn, len, caller);
+            self.follow(turn, before);
+        }
+    }
+
     /// Hands a call on to the library, behind those that wait for room there.
     fn pass_on(&mut self, turn: &mut Turn<'_>, len: usize) {
         let before = self.interests();
-        if !self.waiting.is_empty() || !self.hand_over(len) {
-            self.waiting.push_back(self.message[..len].to_vec());
+        let message = std::mem::take(&mut self.message);
+        if !self.waiting.is_empty() || !self.hand_over(&message[..len]) {
+            self.waiting.push_back(message[..len].to_vec());
             self.waiting_bytes += len;
         }
+        self.message = message;
         self.follow(turn, before);
     }
 
     /// Hands over the calls that wait, as many as there is room for.
     fn go_on(&mut self, turn: &mut Turn<'_>) {
         let before = self.interests();
-        while let Some(waiting) = self.waiting.front() {
-            let len = waiting.len();
-            self.message[..len].copy_from_slice(waiting);
-            if !self.hand_over(len) {
+        while let Some(message) = self.waiting.pop_front() {
+            if !self.hand_over(&message) {
+                self.waiting.push_front(message);
                 break;
             }
-            self.waiting_bytes -= len;
-            self.waiting.pop_front();
+            self.waiting_bytes -= message.len();
         }
         self.follow(turn, before);
     }
 
-    /// Whether the call in `message` is out of the way: with the library, or answered because that
-    /// has ended.
-    fn hand_over(&mut self, len: usize) -> bool {
-        let message = &self.message[..len];
+    /// Whether a call is out of the way: with the library, or answered because that has ended.
+    fn hand_over(&mut self, message: &[u8]) -> bool {
         let Some(Message { unique, .. }) = Message::decode(message) else { return true };
         match send(&self.library, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(_) => {
@@ -247,13 +296,16 @@ impl CallRouter {
 
     /// Has the events watched that are waited for now, if these were others before.
     fn follow(&mut self, turn: &mut Turn<'_>, before: [Interest; 2]) {
-        let after = self.interests();
-        if after == before {
-            return;
+        let [kernel, library] = self.interests();
+        let mut watched = Ok(());
+        if kernel != before[0] {
+            watched = turn.rewatch(self.kernel.device(), KERNEL, kernel);
         }
-        let [kernel, library] = after;
-        let watched = turn.rewatch(self.kernel.device(), KERNEL, kernel);
-        if let Err(error) = watched.and(turn.rewatch(&self.library, LIBRARY, library)) {
+        // It is not watched any more once its thread has ended.
+        if library != before[1] {
+            watched = watched.and(turn.rewatch(&self.library, LIBRARY, library));
+        }
+        if let Err(error) = watched {
             tracing::error!(%error, "the disks as files end: no call is heard");
             self.fail();
             self.end(turn);
@@ -291,8 +343,10 @@ impl CallRouter {
         }
     }
 
-    /// No call is taken from now on. What is under way is answered as it ends.
-    fn end(&self, turn: &Turn<'_>) {
+    /// No call is taken from now on. What is under way is answered as it ends, and a call that
+    /// waits for memory with EIO.
+    fn end(&mut self, turn: &Turn<'_>) {
+        self.stalled = None;
         turn.unwatch(self.kernel.device());
         turn.unwatch(&self.library);
         // It ends the library's thread.

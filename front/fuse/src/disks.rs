@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, Request};
+use fuser::Errno;
 use weir_access::Peer;
 use weir_bio::{Bio, Buf, Flags, GroupId, IoPrio, SECTOR};
 use weir_control::{Classing, Client, Clients, Failure, Memory, priority_of};
 use weir_live::Host;
 use weir_queue::{ClientTimes, Device, Groups, Kept};
 
-use crate::port::{Caller, Kind, Opener, Outcome, Reply};
+use crate::budget::{Budget, Share};
+use crate::port::{Caller, Kind, Opener, Outcome, Reply, Short};
 
 /// The name of this kind of front.
 pub(crate) const NAME: &str = "fuse";
@@ -32,6 +33,14 @@ pub(crate) struct OpenDisk {
     pub(crate) process: u32,
 }
 
+/// The process that opens a disk, or its thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process {
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    pub(crate) number: u32,
+}
+
 /// The disks that can be opened as files, and their open files.
 pub(crate) struct Disks {
     host: Arc<Host>,
@@ -43,6 +52,7 @@ pub(crate) struct Disks {
     openers: Mutex<Openers>,
     processes: Mutex<Processes>,
     placement: Mutex<Placement>,
+    budget: Arc<Budget>,
 }
 
 /// Moves the calls to another reactor.
@@ -122,13 +132,20 @@ impl Processes {
 }
 
 impl Disks {
-    pub(crate) fn new(host: Arc<Host>, devices: Vec<Device>, groups: Arc<Groups>) -> Disks {
+    /// The calls for them may hold `memory` bytes.
+    pub(crate) fn new(
+        host: Arc<Host>,
+        devices: Vec<Device>,
+        groups: Arc<Groups>,
+        memory: usize,
+    ) -> Disks {
         let (devices, background) = (RwLock::new(devices), Mutex::default());
         let (openers, processes) = (Mutex::default(), Mutex::default());
         // Clients of other fronts begin with the first.
         let placement = Placement { reactor: host.reactors() - 1, migration: None };
         let placement = Mutex::new(placement);
-        Disks { host, devices, background, groups, openers, processes, placement }
+        let budget = Budget::new(memory);
+        Disks { host, devices, background, groups, openers, processes, placement, budget }
     }
 
     fn openers(&self) -> MutexGuard<'_, Openers> {
@@ -211,7 +228,7 @@ impl Disks {
         &self,
         name: &str,
         handle: u64,
-        request: &Request,
+        process: Process,
         writes: bool,
     ) -> Result<(), Errno> {
         let device = self.named(name).ok_or(Errno::ENOENT)?;
@@ -227,13 +244,13 @@ impl Disks {
             tracing::warn!("disk {name} cannot be opened once more: {error}");
             Errno::EBUSY
         })?;
-        let process = request.pid();
+        let Process { user: uid, group: gid, number: process } = process;
         let background = self.background().contains(name);
         if background {
             opener.reclassify(GroupId(0), IoPrio::NONE, true);
         }
         // A number that the kernel may give to a process fits.
-        let (uid, gid, pid) = (request.uid(), request.gid(), process as i32);
+        let pid = process as i32;
         let client = Client {
             number: handle,
             export: String::from(name),
@@ -328,24 +345,51 @@ impl Disks {
         processes.priority(process, Instant::now(), priority_of)
     }
 
+    /// The memory that calls share.
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// The call and memory for its data, if there is as much.
+    fn paid(&self, caller: Caller, bytes: u64) -> Result<(Caller, Option<Share>), Short> {
+        let bytes = bytes as usize;
+        match self.budget.take(bytes) {
+            Some(share) => Ok((caller, Some(share))),
+            None => Err(Short { caller, bytes }),
+        }
+    }
+
     /// Reads, for a process.
-    pub(crate) fn read(&self, process: u32, handle: u64, offset: u64, len: u32, caller: Caller) {
+    pub(crate) fn read(
+        &self,
+        process: u32,
+        handle: u64,
+        (offset, len): (u64, u32),
+        caller: Caller,
+    ) -> Result<(), Short> {
         let (device, opener) = match self.opener(handle) {
             Ok(found) => found,
-            Err(error) => return caller.fail(error),
+            Err(error) => {
+                caller.fail(error);
+                return Ok(());
+            }
         };
         let limits = device.limits();
         let end = limits.size().bytes();
         let len = u64::from(len).min(end.saturating_sub(offset));
         if len == 0 {
-            return caller.end(Outcome::Read(&[]));
+            caller.end(Outcome::Read(&[]));
+            return Ok(());
         }
         let block = u64::from(limits.logical_block_size);
         let start = offset - offset % block;
         let whole = (offset + len).next_multiple_of(block) - start;
+        let (caller, share) = self.paid(caller, whole)?;
         let bio = Bio::read(start / SECTOR, Buf::zeroed(whole as usize));
         let kind = Kind::Read { skip: (offset - start) as usize, len: len as usize };
-        opener.enter(bio, Kept::default(), self.priority(process), Reply { caller, kind });
+        let reply = Reply { caller, kind, share };
+        opener.enter(bio, Kept::default(), self.priority(process), reply);
+        Ok(())
     }
 
     /// Writes bytes at an offset; `durable` if they have to be so when it has ended.
@@ -356,23 +400,29 @@ impl Disks {
         (offset, bytes): (u64, &[u8]),
         durable: bool,
         caller: Caller,
-    ) {
+    ) -> Result<(), Short> {
         let (device, opener) = match self.opener(handle) {
             Ok(found) => found,
-            Err(error) => return caller.fail(error),
+            Err(error) => {
+                caller.fail(error);
+                return Ok(());
+            }
         };
         let limits = device.limits();
         let block = u64::from(limits.logical_block_size);
         let end = limits.size().bytes();
         if offset >= end {
-            return caller.fail(Errno::ENOSPC);
+            caller.fail(Errno::ENOSPC);
+            return Ok(());
         }
         let len = (bytes.len() as u64).min(end - offset);
         if len == 0 {
-            return caller.end(Outcome::Written(0));
+            caller.end(Outcome::Written(0));
+            return Ok(());
         }
         let lead = offset % block;
         let whole = (lead + len).next_multiple_of(block);
+        let (caller, share) = self.paid(caller, whole)?;
         // Also behind the end of a disk that ends within a block: it may grow meanwhile.
         let kept = Kept { lead: lead as u32, trail: (whole - lead - len) as u32 };
         let bytes = &bytes[..len as usize];
@@ -382,14 +432,15 @@ impl Disks {
         let flags = if durable { Flags::FUA } else { Flags::NONE };
         let bio = Bio::write((offset - lead) / SECTOR, buf).with(flags);
         let kind = Kind::Write { len: len as u32 };
-        opener.enter(bio, kept, self.priority(process), Reply { caller, kind });
+        opener.enter(bio, kept, self.priority(process), Reply { caller, kind, share });
+        Ok(())
     }
 
     /// Makes everything durable that was answered before.
     pub(crate) fn flush(&self, process: u32, handle: u64, caller: Caller) {
         match self.opener(handle) {
             Ok((_, opener)) => {
-                let reply = Reply { caller, kind: Kind::Flush };
+                let reply = Reply { caller, kind: Kind::Flush, share: None };
                 opener.enter(Bio::flush(), Kept::default(), self.priority(process), reply);
             }
             Err(error) => caller.fail(error),
@@ -421,9 +472,9 @@ impl Clients for Disks {
         Some(openers.table.get(&number)?.opener.as_ref()?.times())
     }
 
-    /// The kernel bounds what its calls hold.
     fn memory(&self) -> Option<Memory> {
-        None
+        let budget = &self.budget;
+        Some(Memory { bound: budget.bound() as u64, held: budget.held() as u64 })
     }
 
     fn reclassify(&self, number: u64, to: Classing) -> Result<bool, Failure> {
@@ -454,8 +505,32 @@ mod tests {
     use std::cell::Cell;
 
     use weir_bio::Class;
+    use weir_local::Ram;
+    use weir_queue::Config;
 
     use super::*;
+
+    #[test]
+    fn a_disk_that_goes_while_it_is_opened_is_not_open_behind_that() {
+        let host = Arc::new(Host::new(2).unwrap());
+        let config = Config { name: String::from("sda"), queues: 1, ..Config::default() };
+        let device = Device::new(config, Arc::new(Ram::new(1 << 20).unwrap())).unwrap();
+        // Its lane is with the first reactor, and calls are taken by the last.
+        host.adopt_at(&device, 0).unwrap();
+        let (all, memory) = (vec![device.clone()], 64 << 20);
+        let disks = Arc::new(Disks::new(Arc::clone(&host), all, Arc::default(), memory));
+        let process = Process { user: 0, group: 0, number: 1 };
+        disks.open("sda", 1, process, true).expect("it is there");
+        disks.release(1);
+        // So the calls go to the disk's reactor first, and while they do the disk goes.
+        disks.placement().reactor = 1;
+        let (remover, gone) = (Arc::clone(&disks), device.clone());
+        disks.on_migration(Box::new(move |_, _| assert_eq!(remover.remove(&gone), 0)));
+        let error = disks.open("sda", 2, process, true).unwrap_err();
+        assert_eq!((error, disks.open_disks()), (Errno::ENODEV, vec![]));
+        disks.placement().migration = None;
+        host.stop(10_000_000_000).unwrap();
+    }
 
     #[test]
     fn a_process_is_asked_for_again_after_a_while_and_is_forgotten_when_it_has_left() {

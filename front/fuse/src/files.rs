@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -15,9 +16,9 @@ use rustix::fs::OFlags;
 use weir_bio::SECTOR;
 use weir_control::{Failure, Node, Tree};
 
-use crate::disks::Disks;
+use crate::disks::{Disks, Process};
 use crate::inodes::{Inodes, join, parent};
-use crate::port::{Caller, Outcome};
+use crate::port::{Caller, Outcome, Short};
 
 /// Nothing is kept by the kernel: `iosched/` comes and goes with its scheduler.
 const KEPT: Duration = Duration::ZERO;
@@ -131,7 +132,8 @@ impl Files {
         let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
         let handle = self.disks.number();
         if let Some(name) = disk_of(&path) {
-            self.disks.open(name, handle, request, writes)?;
+            let (user, group, number) = (request.uid(), request.gid(), request.pid());
+            self.disks.open(name, handle, Process { user, group, number }, writes)?;
             return Ok(FileHandle(handle));
         }
         let node = self.tree.look_up(&path).map_err(errno)?;
@@ -178,6 +180,21 @@ impl Files {
             names.push((self.inodes.number(&join(&folder, &name)), kind(node), name));
         }
         Ok(names)
+    }
+
+    /// Has a call carried out, which waits for memory if there is none. This thread waits with it:
+    /// those behind it are in the kernel.
+    fn when_paid(&self, mut caller: Caller, enter: impl Fn(Caller) -> Result<(), Short>) {
+        while let Err(short) = enter(caller) {
+            let (sender, receiver) = channel();
+            self.disks.budget().when_room(short.bytes, move || {
+                // It is received below.
+                let _ = sender.send(());
+            });
+            // Memory comes back when a disk answers, and no disk answers here.
+            let _ = receiver.recv();
+            caller = short.caller;
+        }
     }
 
     /// Carries a store out on a thread of its own, for it may wait for a disk.
@@ -331,7 +348,8 @@ impl Filesystem for Files {
                 Outcome::Read(bytes) => reply.data(bytes),
                 outcome => reply.error(why(&outcome)),
             });
-            return self.disks.read(request.pid(), fh.0, offset, size, caller);
+            let read = |caller| self.disks.read(request.pid(), fh.0, (offset, size), caller);
+            return self.when_paid(caller, read);
         }
         match self.text(ino, fh, offset, size) {
             Ok(bytes) => reply.data(&bytes),
@@ -357,7 +375,9 @@ impl Filesystem for Files {
                 Outcome::Written(len) => reply.written(len),
                 outcome => reply.error(why(&outcome)),
             });
-            return self.disks.write(request.pid(), fh.0, (offset, data), durable, caller);
+            let write =
+                |caller| self.disks.write(request.pid(), fh.0, (offset, data), durable, caller);
+            return self.when_paid(caller, write);
         }
         // As in sysfs: wherever it is put, a write is one store of at most a page.
         let taken = &data[..data.len().min(weir_control::tree::VALUE_MAX)];

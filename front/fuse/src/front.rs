@@ -8,8 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
+use weir_control::config::{memory_of, parse_memory};
 use weir_control::{Clients, Tree};
-use weir_front::{Export, Front, FrontKind, FrontOption, Grounds, Plan, Reloaded, Restated, Users};
+use weir_front::{
+    Export, Front, FrontKind, FrontOption, Grounds, Plan, Reloaded, Restated, Users, default_memory,
+};
 use weir_queue::Device;
 
 use crate::disks::{Disks, NAME};
@@ -20,7 +23,7 @@ pub const KIND: FrontKind = FrontKind {
     name: NAME,
     doc: "The tree as a folder, and in it the disks as files, by FUSE.",
     options: OPTIONS,
-    fixed: "the mount of [fuse]",
+    fixed: "the mount of [fuse] and its memory",
     room: env!("CARGO_CRATE_NAME"),
     plan: |config| Ok(Box::new(config.section::<Fuse>(NAME)?)),
 };
@@ -40,6 +43,13 @@ const OPTIONS: &[FrontOption] = &[
         flag: Some("--tree-allow-other"),
         doc: "Other users may look at that folder; the disks in it stay the daemon's user's.",
     },
+    FrontOption {
+        name: "memory",
+        values: "a size, 64MiB or more",
+        default: "a quarter of the machine's memory",
+        flag: Some("--tree-memory"),
+        doc: "What reads and writes of all disks as files together may hold.",
+    },
 ];
 
 /// `[fuse]`
@@ -48,6 +58,8 @@ const OPTIONS: &[FrontOption] = &[
 struct Fuse {
     tree: Option<PathBuf>,
     allow_other: bool,
+    #[serde(deserialize_with = "memory_of")]
+    memory: Option<u64>,
 }
 
 impl Plan for Fuse {
@@ -59,6 +71,7 @@ impl Plan for Fuse {
         match option {
             "tree" => self.tree = values.last().map(PathBuf::from),
             "allow_other" => self.allow_other = true,
+            "memory" => self.memory = Some(parse_memory(values.last().map_or("", String::as_str))?),
             _ => return Err(format!("{option} of [fuse] has no flag")),
         }
         Ok(())
@@ -67,7 +80,9 @@ impl Plan for Fuse {
     fn start(&self, grounds: &Grounds<'_>) -> Result<Option<Arc<dyn Front>>, String> {
         let Some(folder) = self.tree.clone() else { return Ok(None) };
         let (host, groups) = (Arc::clone(grounds.host), Arc::clone(grounds.groups));
-        let mut disks = Disks::new(host, grounds.disks.to_vec(), groups);
+        let memory = self.memory.unwrap_or_else(default_memory);
+        let memory = usize::try_from(memory).unwrap_or(usize::MAX / 2);
+        let mut disks = Disks::new(host, grounds.disks.to_vec(), groups, memory);
         let stated = |export: &Export| export.stated.background.then(|| export.stated.disk.clone());
         *disks.background.get_mut().unwrap_or_else(PoisonError::into_inner) =
             grounds.exports.iter().filter_map(stated).collect();

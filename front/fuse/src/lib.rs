@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod budget;
 mod calls;
 mod disk_mount;
 mod disks;

@@ -1,8 +1,8 @@
 //! One opener of a disk: the intake that feeds a submitter on a reactor, and how the kernel is
 //! answered.
 //!
-//! Each call has memory of its own from the kernel's copy to its end, so that any number of them
-//! may be under way.
+//! Each call has memory of its own from the kernel's copy to its end, as much as the budget of all
+//! has for it (`budget.rs`).
 
 use fuser::Errno;
 use weir_bio::{Bio, GroupId, IoPrio, Status};
@@ -10,6 +10,7 @@ use weir_control::Seen;
 use weir_live::{Answer, Door, Host, Job};
 use weir_queue::{ClientTimes, Completion, Device, Error, Kept, Tally};
 
+use crate::budget::Share;
 use crate::wire::Pending;
 
 /// How a call ended.
@@ -51,10 +52,20 @@ impl Caller {
     }
 }
 
-/// The reply to an I/O: the call to answer, and the bytes it counts.
+/// The reply to an I/O: the call to answer, the bytes it counts, and the memory that it holds.
 pub(crate) struct Reply {
     pub(crate) caller: Caller,
     pub(crate) kind: Kind,
+    /// `None` for one without data.
+    pub(crate) share: Option<Share>,
+}
+
+/// A call for which there is no memory now.
+pub(crate) struct Short {
+    /// The call, unanswered.
+    pub(crate) caller: Caller,
+    /// Bytes of data that it needs memory for.
+    pub(crate) bytes: usize,
 }
 
 /// The I/O that a reply is to.
@@ -74,8 +85,9 @@ pub(crate) enum Kind {
 
 impl Answer for Reply {
     fn end(self, completion: Completion) {
+        let Reply { caller, kind, share: _share } = self;
+        // Dropped before the share is given back.
         let Completion { status, data, .. } = completion;
-        let Reply { caller, kind } = self;
         if !status.is_ok() {
             return caller.fail(errno(status));
         }

@@ -1,13 +1,13 @@
 //! The section `[nbd]` of the configuration.
 
-mod bounds;
-
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer};
 use weir_access::{Allow, Listen, TlsRule};
-use weir_control::config::{CLIENTS_MAX, minimum_block, parse_memory, parse_minimum_block};
-use weir_front::FrontOption;
+use weir_control::config::{
+    CLIENTS_MAX, memory_of, minimum_block, parse_memory, parse_minimum_block,
+};
+use weir_front::{FrontOption, default_memory};
 
 use crate::settings::Settings;
 
@@ -88,7 +88,7 @@ pub(crate) struct Nbd {
     pub(crate) named: Vec<Listen>,
     pub(crate) insecure: bool,
     pub(crate) allow: Allow,
-    #[serde(deserialize_with = "memory")]
+    #[serde(deserialize_with = "memory_of")]
     pub(crate) memory: Option<u64>,
     #[serde(deserialize_with = "clients_per_peer")]
     pub(crate) clients_per_peer: Option<u16>,
@@ -125,7 +125,7 @@ impl Nbd {
 
     /// How a server treats its clients.
     pub(crate) fn settings(&self) -> Settings {
-        let memory = self.memory.unwrap_or_else(|| bounds::default_memory(Path::new("/")));
+        let memory = self.memory.unwrap_or_else(default_memory);
         let memory = usize::try_from(memory).unwrap_or(usize::MAX / 2);
         let settings = Settings { memory, ..Settings::default() };
         let own = settings.connections_per_peer;
@@ -139,10 +139,6 @@ fn is_of_clients(clients: &u16) -> bool {
 }
 
 // Values of a file are held to their bounds while it is read, because then their lines are known.
-
-fn memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    parse_memory(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
-}
 
 fn clients_per_peer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
     let value = i64::deserialize(from)?;

@@ -25,7 +25,9 @@ pub use group::Group;
 pub use host::{Host, POLL_SHARE, Poll};
 pub use metrics::Metrics;
 pub use page::page;
-pub use value::{CLIENTS_MAX, MEMORY_MIN, minimum_block, parse_memory, parse_minimum_block};
+pub use value::{
+    CLIENTS_MAX, MEMORY_MIN, memory_of, minimum_block, parse_memory, parse_minimum_block,
+};
 use value::{addresses, burst, level, place, rate, size};
 
 /// The whole file but the sections of fronts, which their crates read.

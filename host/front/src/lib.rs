@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod kind;
+mod memory;
 mod page;
 
 pub use kind::{Export, Front, FrontKind, FrontOption, Grounds, Plan, Reloaded, Restated, Users};
+pub use memory::default_memory;
 pub use page::page;

@@ -96,6 +96,10 @@ pub(crate) struct Serve {
     /// Let other users look at that folder, as at sysfs; the disks in it stay the daemon's user's.
     #[arg(long, requires = "tree")]
     tree_allow_other: bool,
+    /// What reads and writes of all disks as files together may hold, 64MiB or more: a quarter of
+    /// the machine's memory if not given. Others wait until there is room.
+    #[arg(long, value_name = "SIZE", requires = "tree", value_parser = config::parse_memory)]
+    tree_memory: Option<u64>,
     /// A folder of rule files, *.rules in the form of udev's, applied to each disk at the start and
     /// on `weir set --reload`; ./weir-data/rules.d if it is there and none is given. May be
     /// repeated; of files of one name the one in the last folder counts.
@@ -357,6 +361,9 @@ impl Serve {
         }
         if self.tree_allow_other {
             given.push(("fuse", "allow_other", Vec::new()));
+        }
+        if let Some(bytes) = self.tree_memory {
+            given.push(("fuse", "memory", vec![bytes.to_string()]));
         }
         Ok(given)
     }

@@ -138,6 +138,14 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// The same of a configuration file, for a front's section.
+///
+/// # Errors
+/// As [`parse_memory`].
+pub fn memory_of<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    parse_memory(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
+}
+
 /// The most connections there are.
 pub const CLIENTS_MAX: u16 = 1024;
 

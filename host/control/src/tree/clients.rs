@@ -32,7 +32,7 @@ pub const FRONT: &[entry::Attribute<Memory>] = &[
         "memory.max",
         "bytes",
         "a quarter of the machine's memory",
-        "What all clients together may hold: `memory` of `[nbd]`, `--memory`.",
+        "What all clients together may hold: `memory` of the front's section.",
         |here| here.bound.to_string(),
     ),
 ];

@@ -1,12 +1,19 @@
-//! What clients may hold where nothing says so: a part of the machine's memory.
+//! What the clients of a front may hold where nothing says so: a part of the machine's memory.
 
 use std::fs;
 use std::path::Path;
 
 use weir_control::config::MEMORY_MIN;
 
-/// A quarter of the memory that there is below `root` for this process.
-pub(super) fn default_memory(root: &Path) -> u64 {
+/// A quarter of the machine's memory, or of the limit of a control group around this process; 64
+/// MiB at least. Bytes.
+#[must_use]
+pub fn default_memory() -> u64 {
+    quarter(Path::new("/"))
+}
+
+/// The same of what there is below `root`.
+fn quarter(root: &Path) -> u64 {
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok();
     let machine = machine.as_deref().and_then(total).unwrap_or(u64::MAX);
     (machine.min(of_group(root)) / 4).clamp(MEMORY_MIN, 1 << 40)
@@ -45,14 +52,14 @@ mod tests {
             fs::write(path, text).expect("a file");
         };
         put("proc/meminfo", "MemTotal:        8388608 kB\nMemFree: 1 kB\n");
-        assert_eq!(default_memory(&root), 2 << 30);
+        assert_eq!(quarter(&root), 2 << 30);
         put("proc/self/cgroup", "1:cpu:/x\n0::/system.slice/weir.service\n");
         put("sys/fs/cgroup/system.slice/weir.service/memory.max", "max\n");
-        assert_eq!(default_memory(&root), 2 << 30);
+        assert_eq!(quarter(&root), 2 << 30);
         put("sys/fs/cgroup/system.slice/memory.max", "1073741824\n");
-        assert_eq!(default_memory(&root), 256 << 20);
+        assert_eq!(quarter(&root), 256 << 20);
         put("sys/fs/cgroup/system.slice/memory.max", "1048576\n");
-        assert_eq!(default_memory(&root), MEMORY_MIN);
+        assert_eq!(quarter(&root), MEMORY_MIN);
         fs::remove_dir_all(root).expect("the folder");
     }
 }
