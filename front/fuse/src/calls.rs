@@ -20,6 +20,9 @@ use crate::files::WRITE_BYTES_MAX;
 use crate::port::{Caller, Short};
 use crate::wire::{Call, Link, Message, Pending, answered, shorten_listing};
 
+#[cfg(test)]
+mod tests;
+
 /// Tokens of the two descriptors.
 const KERNEL: u32 = 0;
 const LIBRARY: u32 = 1;
