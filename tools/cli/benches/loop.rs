@@ -27,8 +27,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use weir_bench::arguments::{Arguments, Parameter, Usage};
 use weir_bench::cpu::CpuTime;
-use weir_bench::rounds::{Arguments, Figure, machine};
+use weir_bench::rounds::{Figure, machine};
 use weir_bio::{Buf, Prng};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -47,8 +48,21 @@ const APART: f64 = 1.2;
 const LOOKS: u32 = 1000;
 const BETWEEN: Duration = Duration::from_millis(10);
 
+const USAGE: Usage = Usage {
+    bench: concat!(env!("CARGO_PKG_NAME"), " --bench ", env!("CARGO_CRATE_NAME")),
+    about: "fio on a loop device over a disk as a file, beside a plain loop device.",
+    parameters: &[
+        Parameter::number("--rounds", (7, 1), "rounds in which each side is measured"),
+        Parameter::number("--milliseconds", (1000, 200), "how long fio runs at each depth"),
+        Parameter::number("--mib", (1024, 16), "MiB of each image"),
+        Parameter::number("--devices", (4, 1), "idle loop devices to take in turn, at most"),
+        Parameter::word("--before", "PROGRAM", "another version of weir beside"),
+        Parameter::word("--folder", "DIR", "where its files lie [the folder of the build]"),
+    ],
+};
+
 fn main() {
-    let arguments = Arguments::of_process();
+    let arguments = Arguments::of_process(&USAGE);
     for name in ["losetup", "fio"] {
         if Program::new(name).arg("--version").output().is_err() {
             return println!("{name} is not installed: nothing is measured");
@@ -64,9 +78,9 @@ fn main() {
     }
     let parent = arguments.word("--folder").unwrap_or(env!("CARGO_TARGET_TMPDIR"));
     let bed = Bed::new(Path::new(parent));
-    let bytes = u64::from(arguments.number("--mib", 1024, 16)) << 20;
+    let bytes = u64::from(arguments.number("--mib")) << 20;
     let plain = bed.image("plain", bytes);
-    let devices = match idle_devices(&plain, arguments.number("--devices", 4, 1) as usize) {
+    let devices = match idle_devices(&plain, arguments.number("--devices") as usize) {
         Ok(devices) => devices,
         Err(why) => return println!("no loop device can be attached: {why}: nothing is measured"),
     };
@@ -74,8 +88,8 @@ fn main() {
     let before = arguments.word("--before");
     daemons.extend(before.map(|program| Daemon::start(&bed, "weir before", program, bytes)));
     let bench = Bench {
-        rounds: arguments.number("--rounds", 7, 1),
-        turn_ms: arguments.number("--milliseconds", 1000, 200),
+        rounds: arguments.number("--rounds"),
+        turn_ms: arguments.number("--milliseconds"),
         sides: sides(&daemons, plain),
         daemons,
         devices,
