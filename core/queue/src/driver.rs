@@ -392,6 +392,15 @@ pub trait DriverQueue: Send {
         None
     }
 
+    /// Default: false; nothing has changed.
+    ///
+    /// The home thread is there for this queue alone: from now on a call of the queue may sleep on
+    /// it until the device has answered, where that is quicker than to be told of the answer.
+    /// While it sleeps the lane makes no turn, so nothing is submitted, cancelled or timed out.
+    fn may_block(&mut self) -> bool {
+        false
+    }
+
     /// Requests taken and not answered.
     fn in_flight(&self) -> usize;
 }

@@ -575,6 +575,10 @@ impl HardQueue {
         self.driver.waiter(beside)
     }
 
+    pub(crate) fn may_block(&mut self) -> bool {
+        self.driver.may_block()
+    }
+
     /// Requests this queue knows of: waiting to be sent, in a flush sequence, in the driver.
     pub(crate) fn len(&self) -> usize {
         self.unsent() + self.driver.in_flight()

@@ -263,6 +263,14 @@ impl Home {
         only.waiter(beside)
     }
 
+    /// Lets the driver of the only lane make calls that sleep ([`Lane::may_block`]). False: there
+    /// are more lanes or none, or the lane has no such calls.
+    pub fn may_block(&mut self) -> bool {
+        let mut lanes = self.lanes_mut();
+        let only = lanes.next().filter(|_| lanes.next().is_none());
+        only.is_some_and(Lane::may_block)
+    }
+
     fn listed(&self) -> impl Iterator<Item = &HomeLane> {
         self.listed.iter().filter_map(|place| self.places[*place as usize].as_ref())
     }

@@ -22,13 +22,15 @@ struct Subject {
     name: String,
     driver: Arc<dyn Driver>,
     keeps_data: bool,
+    /// The thread is there for the queue alone.
+    blocks: bool,
 }
 
 fn subjects() -> Vec<Subject> {
     let mut subjects = Vec::new();
     let mut add = |name: &str, driver: Arc<dyn Driver>| {
         let keeps_data = !name.starts_with("null");
-        subjects.push(Subject { name: name.to_owned(), driver, keeps_data });
+        subjects.push(Subject { name: name.to_owned(), driver, keeps_data, blocks: false });
     };
     add("null", Arc::new(Null::new(SIZE).unwrap()));
     add("null with latency", Arc::new(Null::new(SIZE).unwrap().latency_ns(1000)));
@@ -49,7 +51,12 @@ fn subjects() -> Vec<Subject> {
     subjects.extend(block_devices());
     let file = File::open(TempFile::on_disk().path(), &options()).unwrap();
     let driver = Arc::new(Faulty::new(Arc::new(file), plan, 2));
-    subjects.push(Subject { name: "faulty file".to_owned(), driver, keeps_data: true });
+    subjects.push(Subject {
+        name: "faulty file".to_owned(),
+        driver,
+        keeps_data: true,
+        blocks: false,
+    });
     subjects
 }
 
@@ -62,28 +69,28 @@ fn options() -> FileOptions {
 fn files() -> Vec<Subject> {
     let memory = Path::new("/dev/shm");
     let mut subjects = Vec::new();
-    for io in [Io::Uring, Io::Threads] {
-        for direct in [true, false] {
-            for in_memory in [false, true] {
-                let folder =
-                    if in_memory { memory } else { Path::new(env!("CARGO_TARGET_TMPDIR")) };
-                let name = format!("file, {io:?}, direct={direct}, in memory={in_memory}");
-                let file = TempFile::within(folder);
-                if in_memory && !memory.is_dir() {
-                    leave_out(&format!("{name}: there is no {}", memory.display()));
-                    continue;
+    let yes_no = [true, false];
+    for (io, direct) in [Io::Uring, Io::Threads].map(|io| yes_no.map(|yes| (io, yes))).concat() {
+        for (in_memory, blocks) in yes_no.map(|memory| yes_no.map(|yes| (memory, yes))).concat() {
+            let folder = if in_memory { memory } else { Path::new(env!("CARGO_TARGET_TMPDIR")) };
+            let name = format!(
+                "file, {io:?}, direct={direct}, in memory={in_memory}, its thread may block={blocks}"
+            );
+            let file = TempFile::within(folder);
+            if in_memory && !memory.is_dir() {
+                leave_out(&format!("{name}: there is no {}", memory.display()));
+                continue;
+            }
+            match File::open(file.path(), &FileOptions { io, direct, ..options() }) {
+                Ok(driver) => {
+                    println!("{name}: {}", driver.notices().join("; "));
+                    let driver = Arc::new(driver);
+                    subjects.push(Subject { name, driver, keeps_data: true, blocks });
                 }
-                match File::open(file.path(), &FileOptions { io, direct, ..options() }) {
-                    Ok(driver) => {
-                        println!("{name}: {}", driver.notices().join("; "));
-                        let driver = Arc::new(driver);
-                        subjects.push(Subject { name, driver, keeps_data: true });
-                    }
-                    Err(error) if io == Io::Uring && error.to_string().contains("io_uring") => {
-                        leave_out(&format!("{name}: {error}"));
-                    }
-                    Err(error) => panic!("{name}: {error}"),
+                Err(error) if io == Io::Uring && error.to_string().contains("io_uring") => {
+                    leave_out(&format!("{name}: {error}"));
                 }
+                Err(error) => panic!("{name}: {error}"),
             }
         }
     }
@@ -100,7 +107,8 @@ fn block_devices() -> Vec<Subject> {
             Ok(device) => {
                 let driver = File::open(device.path(), &FileOptions { io, ..options() }).unwrap();
                 assert_eq!(driver.limits().logical_block_size, block);
-                subjects.push(Subject { name, driver: Arc::new(driver), keeps_data: true });
+                let driver = Arc::new(driver);
+                subjects.push(Subject { name, driver, keeps_data: true, blocks: false });
             }
             Err(error) => leave_out(&format!("{name}: {error}")),
         }
@@ -108,11 +116,18 @@ fn block_devices() -> Vec<Subject> {
     subjects
 }
 
+/// A queue of the subject's.
+fn bed_of(subject: &Subject) -> Bed {
+    let mut bed = Bed::new(&*subject.driver);
+    assert_eq!(subject.blocks && bed.rig.queue().may_block(), subject.blocks);
+    bed
+}
+
 /// Runs a law over all subjects, naming the one it fails on.
 fn each(law: impl Fn(&Subject, &mut Bed)) {
     for subject in subjects() {
         println!("-- {}", subject.name);
-        law(&subject, &mut Bed::new(&*subject.driver));
+        law(&subject, &mut bed_of(&subject));
     }
 }
 
@@ -416,7 +431,7 @@ fn a_queue_dropped_with_requests_in_flight_leaves_the_device_whole() {
         });
         _ = bed.rig.submit(bios.collect(), bed.now);
         bed.rig.cancel_all(bed.now);
-        *bed = Bed::new(&*subject.driver);
+        *bed = bed_of(subject);
         bed.one(Bio::write(0, Buf::filled(4096, |bytes| bytes.fill(9))));
         let answer = bed.one(Bio::read(0, Buf::zeroed(4096)));
         let mut bytes = [0xEE; 4096];

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bed::outside::leave_out;
 use bed::{Bed, LoopDevice, TempFile, noise};
-use weir_bio::{Bio, Buf, Data, Flags, Op, Prng, Status};
+use weir_bio::{Bio, Buf, Class, Data, Flags, IoPrio, Op, Prng, Status};
 use weir_local::file::{Backend, Io};
 use weir_local::{File, FileOptions};
 use weir_queue::Driver;
@@ -330,6 +330,75 @@ fn a_block_device_has_one_user_and_reports_its_blocks() {
         assert!(error.contains("in use"), "{error}");
         let error = File::open(device.path(), &sized(8 * MIB)).unwrap_err().to_string();
         assert!(error.contains("in use") || error.contains("size=8388608"), "{error}");
+    }
+}
+
+/// A write of 4 KiB of this byte, at the block of that number.
+fn block_of(byte: u8) -> Bio {
+    let at = u64::from(byte) * 8;
+    Bio::write(at, Buf::filled(4096, |memory| memory.fill(byte))).cookie(u64::from(byte))
+}
+
+/// Has a burst answered; whether its call was made within it. Its answer is there to be reaped then.
+fn is_made(bed: &mut Bed, bios: Vec<Bio>, what: &str) -> bool {
+    let mut left = bios.len();
+    assert!(bed.rig.submit(bios, bed.now).is_none(), "{what}");
+    assert_eq!(bed.rig.queue().in_flight(), left, "{what}");
+    let made = bed.rig.queue().wake_at().is_some();
+    while left > 0 {
+        bed.wait();
+        for answer in bed.rig.reap(bed.now) {
+            assert_eq!(answer.status, Status::Ok, "{what}");
+            left -= 1;
+        }
+    }
+    assert_eq!((bed.rig.queue().in_flight(), bed.rig.queue().wake_at()), (0, None), "{what}");
+    made
+}
+
+#[test]
+fn a_thread_that_may_block_makes_a_durable_write_or_a_flush_itself_if_nothing_is_beside_it() {
+    for options in both_backends() {
+        let file = TempFile::on_disk();
+        let driver = File::open(file.path(), &options).unwrap();
+        let (uring, direct) = (driver.backend() == Backend::Uring, driver.is_direct());
+        let mut bed = Bed::new(&driver);
+        let flush = || Bio::new(Op::Flush, 0, 0, Data::None);
+        let durable = |byte| block_of(byte).with(Flags::FUA);
+        let with_priority = |byte| {
+            let mut bio = durable(byte);
+            bio.ioprio = IoPrio::new(Class::BestEffort, 3);
+            bio
+        };
+        assert!(!is_made(&mut bed, vec![durable(1)], "a thread that may not block"));
+        assert!(!is_made(&mut bed, vec![flush()], "a flush of one that may not block"));
+        assert!(bed.rig.queue().may_block());
+        // In the page cache a durable write is a write, and then a flush.
+        assert_eq!(is_made(&mut bed, vec![durable(2)], "a durable write"), direct);
+        assert!(is_made(&mut bed, vec![flush()], "a flush"));
+        assert!(!is_made(&mut bed, vec![block_of(3)], "a write"));
+        assert!(!is_made(&mut bed, vec![Bio::read(8, Buf::zeroed(4096))], "a read"));
+        assert!(!is_made(&mut bed, vec![durable(4), durable(5)], "two"));
+        assert!(!is_made(&mut bed, vec![flush(), flush()], "two flushes"));
+        assert!(!is_made(&mut bed, vec![durable(6), flush()], "a durable write and a flush"));
+        assert_eq!(
+            is_made(&mut bed, vec![with_priority(7)], "one with a priority"),
+            direct && !uring
+        );
+        // What is answered and not reaped is beside it too.
+        assert!(bed.rig.submit(vec![Bio::read(0, Buf::zeroed(4096))], bed.now).is_none());
+        assert!(bed.rig.submit(vec![durable(8)], bed.now).is_none());
+        assert_eq!(bed.rig.queue().wake_at(), None, "a durable write beside a read");
+        let mut left = 2;
+        while left > 0 {
+            bed.wait();
+            left -= bed.rig.reap(bed.now).len();
+        }
+        let contents = fs::read(file.path()).unwrap();
+        for byte in 1..=8_u8 {
+            let block = &contents[usize::from(byte) * 4096..][..4096];
+            assert!(block.iter().all(|is| *is == byte), "block {byte}");
+        }
     }
 }
 

@@ -93,20 +93,29 @@ fn queue(driver: &File, index: u16) -> Bed {
 
 #[test]
 fn a_lost_write_fails_the_flushes_of_all_queues_though_one_was_told_before() {
-    for io in [Io::Auto, Io::Threads] {
+    for (io, blocks) in
+        [Io::Auto, Io::Threads].map(|io| [false, true].map(|yes| (io, yes))).concat()
+    {
         let Some(lossy) = Lossy::new() else { return };
         let driver = lossy.open(io);
         let [mut first, mut second] = [0, 1].map(|index| queue(&driver, index));
         for answer in second.run(writes()) {
             assert_eq!(answer.status, Status::Ok, "the page cache has room");
         }
+        if blocks {
+            assert!(first.rig.queue().may_block());
+        }
         assert!(first.rig.submit(vec![flush()], first.now).is_none());
         // The kernel has told the first queue, which has not looked at it yet.
         first.wait();
         let told = second.run(vec![flush()]).remove(0).status;
-        assert_eq!(told, Status::IoErr, "{io:?}: the other queue was told, and this one not");
+        assert_eq!(told, Status::IoErr, "{io:?}, {blocks}: the other queue was told, not this one");
         let told = first.rig.reap(first.now).remove(0).status;
-        assert_eq!(told, Status::IoErr, "{io:?}");
+        assert_eq!(told, Status::IoErr, "{io:?}, {blocks}");
+        // Nothing is called durable any more.
+        let durable = Bio::write(0, Buf::zeroed(4096)).with(Flags::FUA);
+        let told = first.run(vec![durable]).remove(0).status;
+        assert_eq!(told, Status::IoErr, "{io:?}, {blocks}");
     }
 }
 

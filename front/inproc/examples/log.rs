@@ -1,5 +1,6 @@
 //! A write-ahead log of several threads with group commit: each thread appends a record and waits
-//! until it is durable; one of those that wait writes what has come together, in one I/O (FUA).
+//! until it is durable; one of those that wait writes what has come together, in one I/O (FUA),
+//! through a hard queue of its own.
 //!
 //! ```text
 //! cargo run --release --example log -- file:/log.img,size=64M
@@ -9,7 +10,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::{Condvar, Mutex};
 
-use weir::{Bio, Buf, Disk, Flags, Session, Status};
+use weir::{Bio, Buf, Disk, Flags, InlineSession, Status};
 
 /// Threads that append, records of each, and a record's size: a block of the log.
 const THREADS: u64 = 4;
@@ -32,25 +33,32 @@ fn main() -> ExitCode {
 
 /// Appends with all threads, then reads the log back.
 pub fn run(target: &str) -> Result<(), Box<dyn Error>> {
-    let disk = Disk::builder(target).name("log").open()?;
+    let disk = Disk::builder(target).name("log").open_lanes(THREADS as usize)?;
     let records = THREADS * EACH;
     if disk.size() < records * BYTES as u64 {
         let size = disk.size();
         return Err(format!("the log has {size} bytes, this takes {records} of {BYTES}").into());
     }
-    let log = Log::new(disk.session()?);
-    let appended: Result<Vec<()>, Status> = std::thread::scope(|scope| {
-        let append = |thread| {
-            let log = &log;
-            move || (0..EACH).try_for_each(|number| log.append(thread * EACH + number))
-        };
-        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(append(thread))).collect();
+    let log = Log::new();
+    let append = |thread| -> Result<(), String> {
+        // A session stays on its thread, which has nothing to do while it waits for a group of its
+        // own: it may sleep in the driver's call.
+        let mut session = disk.session().map_err(|error| error.to_string())?;
+        session.may_block();
+        let appended = (0..EACH).try_for_each(|n| log.append(&mut session, thread * EACH + n));
+        appended.map_err(|status| format!("a record of thread {thread}: {status}"))?;
+        session.close().map_err(|error| error.to_string())
+    };
+    let appended: Result<Vec<()>, String> = std::thread::scope(|scope| {
+        let append = &append;
+        let threads: Vec<_> =
+            (0..THREADS).map(|thread| scope.spawn(move || append(thread))).collect();
         threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
     });
     appended?;
     let groups = log.state.into_inner()?.group;
     // All that was acknowledged is there, each once, those of a thread in their order.
-    let mut session = log.session.into_inner()?;
+    let mut session = disk.session()?;
     let mut next: Vec<u64> = (0..THREADS).map(|thread| thread * EACH).collect();
     let mut block = [0; BYTES];
     for place in 0..records {
@@ -60,14 +68,12 @@ pub fn run(target: &str) -> Result<(), Box<dyn Error>> {
         *due.ok_or_else(|| format!("record {record} at place {place} is not due there"))? += 1;
     }
     println!("{THREADS} threads appended {records} records in {groups} groups");
-    drop(session);
+    session.close()?;
     disk.close()?;
     Ok(())
 }
 
 struct Log {
-    /// Handed to the thread that commits: a session goes from thread to thread between its calls.
-    session: Mutex<Session>,
     state: Mutex<State>,
     committed: Condvar,
 }
@@ -88,7 +94,7 @@ struct State {
 }
 
 impl Log {
-    fn new(session: Session) -> Log {
+    fn new() -> Log {
         let memory = || Buf::zeroed(GROUP * BYTES);
         let state = State {
             filling: memory(),
@@ -100,11 +106,11 @@ impl Log {
             failed: Status::Ok,
             commits: false,
         };
-        Log { session: Mutex::new(session), state: Mutex::new(state), committed: Condvar::new() }
+        Log { state: Mutex::new(state), committed: Condvar::new() }
     }
 
     /// Returns when the record is durable.
-    fn append(&self, record: u64) -> Result<(), Status> {
+    fn append(&self, session: &mut InlineSession, record: u64) -> Result<(), Status> {
         let mut state = self.state.lock().expect("no thread panics");
         let (at, mine) = (state.records * BYTES, state.group);
         state.filling[at..][..8].copy_from_slice(&record.to_le_bytes());
@@ -123,7 +129,7 @@ impl Log {
                 (true, mine + 1, state.before + records as u64);
             drop(state);
             group.resize(records * BYTES);
-            let written = self.commit(Bio::write(sector, group).with(Flags::FUA));
+            let written = commit(session, Bio::write(sector, group).with(Flags::FUA));
             state = self.state.lock().expect("no thread panics");
             state.commits = false;
             match written {
@@ -137,13 +143,12 @@ impl Log {
         }
         if state.durable > mine { Ok(()) } else { Err(state.failed) }
     }
+}
 
-    /// Writes a group, and gives its memory back.
-    fn commit(&self, group: Bio) -> Result<Buf, Status> {
-        let mut session = self.session.lock().expect("no thread panics");
-        session.submit(group);
-        let mut written = Err(Status::IoErr);
-        session.wait(|ended| written = ended.into_result());
-        Ok(written?.into_spare().expect("the memory of a write"))
-    }
+/// Writes a group, and gives its memory back.
+fn commit(session: &mut InlineSession, group: Bio) -> Result<Buf, Status> {
+    session.submit(group);
+    let mut written = Err(Status::IoErr);
+    session.wait(|ended| written = ended.into_result());
+    Ok(written?.into_spare().expect("the memory of a write"))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_bio::{Bio, Limits, Op, SECTOR, Status};
 use weir_live::{Door, Host, Job};
-use weir_queue::{Completion, Device, Driver, MapControl, Stats};
+use weir_queue::{Completion, Device, Driver, MapControl, QueueMode, Stats};
 
 use crate::aside::Aside;
 use crate::drivers::Blocking;
@@ -16,7 +16,7 @@ use crate::error::{Bounds, IoError};
 use crate::lease::Lease;
 use crate::open::{self, Error, Opened};
 use crate::pending::{Pending, Reply};
-use crate::session::{InlineSession, Parts, Session};
+use crate::session::{InlineSession, LaneDisk, Parts, Session};
 use crate::shared::{Hosting, Open, Shared, carry, everywhere, uncarry};
 use crate::target::Target;
 
@@ -516,18 +516,31 @@ impl Builder {
     /// As [`open`](Builder::open), and a builder that was told what is for a disk with reactors:
     /// their number, a host, a backlog, or to drop the disk aside.
     pub fn open_inline(self) -> Result<InlineSession, Error> {
+        InlineSession::inline(self.without_reactors("inline", None)?)
+    }
+
+    /// Opens it for so many threads, each of which asks the [`LaneDisk`] for a session of its own
+    /// and turns one hard queue in the calls of that. It has as many hard queues unless the target
+    /// states another number. Disks that it lies on are open before ([`over`](Builder::over)).
+    ///
+    /// # Errors
+    /// As [`open_inline`](Builder::open_inline), and a target with `queue_mode=sq`, with
+    /// `spread=round-robin`, or with disks below that would be opened with it.
+    pub fn open_lanes(self, threads: usize) -> Result<LaneDisk, Error> {
+        LaneDisk::new(self.without_reactors("with lanes", Some(threads))?)
+    }
+
+    /// What is opened for threads that turn it themselves, with so many hard queues if that is said
+    /// here and not by the target.
+    fn without_reactors(self, how: &str, queues: Option<usize>) -> Result<Parts, Error> {
         let Builder { source, name, reactors, host, close_limit, backlog, drops_aside, over } =
             self;
         let name = name.as_deref().unwrap_or("disk");
-        let told = [
-            ("reactors", reactors.is_some()),
-            ("host", host.is_some()),
-            ("backlog", backlog != BACKLOG),
-            ("drop_aside", drops_aside),
-        ];
-        if let Some((what, _)) = told.iter().find(|(_, told)| *told) {
+        let told = [reactors.is_some(), host.is_some(), backlog != BACKLOG, drops_aside];
+        let names = ["reactors", "host", "backlog", "drop_aside"];
+        if let Some((what, _)) = names.iter().zip(told).find(|(_, told)| *told) {
             return Err(Error::new(format!(
-                "disk {name}: {what} is for a disk that reactors turn, and this is opened inline"
+                "disk {name}: {what} is for a disk that reactors turn, and this is opened {how}"
             )));
         }
         let device_of = |name: &str| {
@@ -539,7 +552,11 @@ impl Builder {
             Source::Text(text) => Ok(Target::parse(&text).map_err(Error::new)?),
         };
         let (device, below, notices) = match target {
-            Ok(target) => {
+            Ok(mut target) => {
+                let stated = target.queues_given || target.config.mode == QueueMode::Sq;
+                if let Some(queues) = queues.filter(|_| !stated) {
+                    target = target.with("queues", queues)?.checked()?;
+                }
                 let opened = open::open_over(name, &target, 1, device_of)?;
                 let below = opened.below();
                 let Opened { device, notices, warnings, .. } = opened;
@@ -551,9 +568,9 @@ impl Builder {
             let all = below.iter().chain([&device]);
             all.flat_map(Device::legs).any(|leg| leg.is(disk.device()))
         };
-        let legs = over.iter().filter(|disk| lie(disk)).map(|disk| Arc::clone(&disk.open));
-        let legs = legs.collect();
-        InlineSession::inline(Parts { device, below, notices, legs, close_limit })
+        let legs = over.iter().filter(|disk| lie(disk));
+        let legs = legs.map(|disk| Arc::clone(&disk.open)).collect();
+        Ok(Parts { device, below, notices, legs, close_limit })
     }
 }
 

@@ -11,6 +11,7 @@
 //! | a thread that reads and writes | a [`Session`]'s [blocking calls] | each, until its end |
 //! | a thread with many I/Os in flight | a [`Session`]: [submit], [wait] | `submit` while full |
 //! | one thread, alone with the disk | an [`InlineSession`], with the same calls | as a session |
+//! | some threads, each to itself | a [`LaneDisk`], with such a session each | as a session |
 //! | tasks of an async runtime | [`Disk::enqueue`], then a [`Pending`] | nothing |
 //! | threads that wait for a few | [`Disk::start`]: a [`Pending`] | `start` at the [backlog] |
 //! | code that goes on at an end | [`Disk::submit`]: a callback | as `start` |
@@ -84,7 +85,8 @@
 //!
 //! # A disk of one thread
 //! An [`InlineSession`] has the same calls and turns its disk itself, on its own thread: no reactor
-//! and no hop to another thread. It has a descriptor for event loops.
+//! and no hop to another thread. It has a descriptor for event loops. A [`LaneDisk`] has a hard queue
+//! for each of several threads, with such a session each.
 //!
 //! # Futures and callbacks
 //! [`Disk::start`] and [`Disk::submit`] take I/O from any thread and hand it to a reactor. A
@@ -186,7 +188,7 @@ pub use nbd::{Export, Server};
 pub use open::{Error, ErrorKind, Opened, open, open_over, open_unreached};
 pub use pending::Pending;
 pub use pool::{OpenedPool, check_partition, open_in_pool, open_pool};
-pub use session::{Hosted, Inline, InlineSession, Session, Turner};
+pub use session::{Hosted, Inline, InlineSession, LaneDisk, Session, Turner};
 pub use target::Target;
 #[cfg(feature = "server")]
 pub use weir_access::{Address, Allow, Listen};

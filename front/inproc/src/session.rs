@@ -17,10 +17,12 @@ use crate::error::{Bounds, explained};
 mod blocking;
 mod hosted;
 mod inline;
+mod lanes;
 
 pub use hosted::Hosted;
 pub(crate) use inline::Parts;
 pub use inline::{Inline, InlineSession};
+pub use lanes::LaneDisk;
 
 /// Marks the cookies of pieces of a blocking call; the session's own, callers never see them.
 const OWN: u64 = 1 << 63;

@@ -49,9 +49,14 @@ fn service_log_callback_and_session_run_on_memory_and_on_a_file() {
     for run in [service::run, log::run, callback::run, session::run] {
         run("ram:64MiB").unwrap();
         run(&format!("file:{},size=64M", folder.join("disk").display())).unwrap();
-        run("ram:64MiB,queue_mode=sq").unwrap();
         assert!(run("ram:512").unwrap_err().to_string().contains("512 bytes"));
     }
+    for run in [service::run, callback::run, session::run] {
+        run("ram:64MiB,queue_mode=sq").unwrap();
+    }
+    // It has a hard queue for each thread.
+    let error = log::run("ram:64MiB,queue_mode=sq").unwrap_err().to_string();
+    assert!(error.contains("queue_mode=sq has one queue for all threads"), "{error}");
 }
 
 #[test]

@@ -12,7 +12,8 @@ use bed::cached::Cached;
 use bed::{Folder, Model, exercise, seed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir::{
-    Bio, Buf, Config, Device, Disk, InlineSession, Limited, QueueMode, Session, Status, Turner,
+    Bio, Buf, Completion, Config, Device, Disk, Flags, InlineSession, Limited, QueueMode, Session,
+    Status, Turner,
 };
 use weir_bio::Prng;
 use weir_local::{Null, Ram};
@@ -388,7 +389,7 @@ fn a_session_that_waits_in_the_driver_does_the_same_with_one_hard_queue() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let error = Limited::of(&device).set_queues(2).unwrap_err().to_string();
-            assert!(error.contains("waits in the driver of the only one"), "{error}");
+            assert!(error.contains("serves hard queue 0 alone"), "{error}");
             // It wakes a thread that sleeps there.
             Limited::of(&device).set_scheduler("bfq").unwrap();
             done.store(true, Ordering::Release);
@@ -401,6 +402,63 @@ fn a_session_that_waits_in_the_driver_does_the_same_with_one_hard_queue() {
     assert!(error.contains("waits in the driver"), "{error}");
     session.close().unwrap();
     assert!(!inline("ram:1MiB").wait_in_driver());
+}
+
+fn is_ok(ended: Completion) {
+    assert!(ended.status.is_ok(), "{}", ended.status);
+}
+
+#[test]
+fn a_session_that_may_block_does_the_same_with_one_hard_queue() {
+    let folder = Folder::new();
+    for io in ["auto", "threads"] {
+        let path = folder.join(io);
+        let mut session = inline(&format!("file:{},size=1M,io={io}", path.display()));
+        assert!(session.may_block(), "{io}");
+        let mut prng = Prng::new(seed());
+        exercise(&mut session, &mut Model::zeros(0, 1 << 20), 4096, &mut prng, 60);
+        each_comes_back_with_its_cookie(&mut session);
+        let mut next = 0;
+        let mut durable = || {
+            next += 1;
+            Bio::write(next % 16 * 8, Buf::filled(4096, |b| b.fill(next as u8))).with(Flags::FUA)
+        };
+        for _ in 0..20 {
+            session.submit(durable());
+            session.wait(is_ok);
+        }
+        for _ in 0..20 {
+            (0..4).for_each(|_| session.submit(durable()));
+            while session.in_flight() > 0 {
+                session.wait(is_ok);
+            }
+        }
+        session.flush().unwrap();
+        let device = session.device().clone();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let error = Limited::of(&device).set_queues(2).unwrap_err().to_string();
+                assert!(error.contains("serves hard queue 0 alone"), "{error}");
+                // What others ask for waits for the end of a call at most.
+                Limited::of(&device).set_scheduler("bfq").unwrap();
+                done.store(true, Ordering::Release);
+            });
+            while !done.load(Ordering::Acquire) {
+                session.submit(durable());
+                session.wait(is_ok);
+            }
+        });
+        session.close().unwrap();
+    }
+    assert!(!inline("ram:1MiB").may_block());
+    let path = folder.join("single");
+    for options in ["queue_mode=sq", "queues=2"] {
+        let mut session = inline(&format!("file:{},size=1M,{options}", path.display()));
+        assert!(!session.may_block(), "{options}");
+        session.write_at(0, &[1; 4096]).unwrap();
+        session.close().unwrap();
+    }
 }
 
 #[test]

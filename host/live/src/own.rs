@@ -41,6 +41,8 @@ pub struct OwnLanes {
     events: Vec<(usize, OwnedFd)>,
     /// The way to block in the only lane's driver, which has no event any more.
     waiter: Option<Box<dyn Waiter>>,
+    /// The only lane's driver may make calls that sleep.
+    blocks: bool,
     desk: Arc<OwnDesk>,
     one_thread: PhantomData<*const ()>,
 }
@@ -102,6 +104,7 @@ impl OwnLanes {
             armed: false,
             events: Vec::new(),
             waiter: None,
+            blocks: false,
             desk: Arc::new(desk),
             one_thread: PhantomData,
         })
@@ -133,6 +136,23 @@ impl OwnLanes {
         let desk: Arc<dyn LaneHomes> = Arc::clone(&self.desk) as _;
         device.attach_homes(Arc::downgrade(&desk));
         Ok(())
+    }
+
+    /// Opens one lane of a device here; others may be opened on other threads. Waits for the driver
+    /// where that has to prepare it. The number of hard queues does not change while such a lane is
+    /// open.
+    ///
+    /// # Errors
+    /// That the lane could not be opened.
+    pub fn adopt_lane(&mut self, device: &Device, index: usize) -> Result<(), Error> {
+        device.attach_clock(|| Clock.now());
+        device.prepare_lane(index)?;
+        self.open(device, index)
+    }
+
+    /// Whether nothing waits for a turn, and no lane holds a request.
+    pub fn is_idle(&mut self, now: Nanos) -> bool {
+        !self.has_work(now) && self.home.is_idle()
     }
 
     fn open(&mut self, device: &Device, index: usize) -> Result<(), Error> {
@@ -197,9 +217,9 @@ impl OwnLanes {
     fn obey(&mut self) {
         while let Some(order) = self.desk.orders.take() {
             match order {
-                Order::Open(device, index, answer) if self.waiter.is_some() => {
+                Order::Open(device, index, answer) if self.waiter.is_some() || self.blocks => {
                     let name = &device.config().name;
-                    let why = "its thread waits in the driver of the only one";
+                    let why = "its thread serves hard queue 0 alone (wait_in_driver or may_block)";
                     let what = format!("hard queue {index} of {name}: {why}");
                     answer.give(Err(Error::Invalid(what)));
                 }
@@ -226,6 +246,14 @@ impl OwnLanes {
             self.waiter = self.home.waiter(self.wake.as_fd());
         }
         self.waiter.is_some()
+    }
+
+    /// Lets the driver of its only lane make calls that sleep in a [turn](Self::turn)
+    /// ([`Lane::may_block`]). No other lane can be opened then. False: there is more than one lane,
+    /// or the driver makes no such calls.
+    pub fn may_block(&mut self) -> bool {
+        self.blocks = self.blocks || self.home.may_block();
+        self.blocks
     }
 
     /// Blocks until a turn would find something, or until then. Not at all if it would now.

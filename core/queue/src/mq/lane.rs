@@ -179,6 +179,10 @@ impl Multi {
         self.hard.waiter(beside)
     }
 
+    pub(crate) fn may_block(&mut self) -> bool {
+        self.hard.may_block()
+    }
+
     /// Whether something was published for it since its last turn.
     pub(crate) fn has_work(&self, reach: Reach<'_>) -> bool {
         let marks = &reach.mq.lanes[reach.index];

@@ -205,6 +205,16 @@ impl Crew {
         self.in_flight
     }
 
+    /// Makes the calls of a job on the thread that asks, until it has ended.
+    pub(super) fn carry_out(&self, job: &mut Job) -> Status {
+        loop {
+            let result = call(job, &self.target, &self.shared.flushes);
+            if let Next::Ended(status) = job.advance(result, &self.target) {
+                return status;
+            }
+        }
+    }
+
     pub(super) fn outlet(&self) -> &Outlet {
         &self.shared.outlet
     }
@@ -312,7 +322,8 @@ impl Shared {
     }
 }
 
-fn call(job: &mut Job, target: &Target, flushes: &Flushes) -> Result<u32, Errno> {
+/// Makes the next call of a job, and returns when the device has answered.
+pub(super) fn call(job: &mut Job, target: &Target, flushes: &Flushes) -> Result<u32, Errno> {
     let (file, at, left) = (&target.file, job.at, job.left);
     let free = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let zero = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;

@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::event::EventfdFlags;
-use weir_bio::{Data, Nanos};
+use weir_bio::{Data, Nanos, Status};
 use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag};
 
 use super::crew::{Crew, Make, Outlet};
 use super::errors::error;
 use super::flushes::Flushes;
-use super::job::Job;
+use super::job::{Call, Job};
 use super::target::Target;
 
 /// A hard queue served by threads.
@@ -23,6 +23,10 @@ pub(super) struct PoolQueue {
     taken: Vec<(Tag, Job)>,
     /// Empty vectors to lend memory into.
     spare: Vec<Vec<Data>>,
+    /// The thread that turns the queue is there for it alone.
+    may_block: bool,
+    /// What that thread did by itself, until it is reaped.
+    ended: Option<(Tag, Status, Job)>,
 }
 
 /// How large a queue is.
@@ -58,7 +62,7 @@ impl PoolQueue {
             }
         }
         let (taken, spare) = (Vec::with_capacity(depth.into()), Vec::with_capacity(depth.into()));
-        Ok(PoolQueue { crew, taken, spare, target })
+        Ok(PoolQueue { crew, taken, spare, may_block: false, ended: None, target })
     }
 }
 
@@ -72,11 +76,27 @@ impl DriverQueue for PoolQueue {
     }
 
     fn commit(&mut self, _now: Nanos) {
+        if self.may_block
+            && self.crew.in_flight() == 0
+            && self.ended.is_none()
+            && let [(_, job)] = &self.taken[..]
+            && matches!(job.call, Call::WriteDurably | Call::Flush)
+        {
+            // Two threads less to wake.
+            self.ended = self.taken.pop().map(|(tag, mut job)| {
+                let status = self.crew.carry_out(&mut job);
+                (tag, status, job)
+            });
+            return;
+        }
         self.crew.take_over(self.taken.drain(..));
     }
 
     fn reap(&mut self, _now: Nanos, done: &mut Done) {
         let spare = &mut self.spare;
+        if let Some((tag, status, job)) = self.ended.take() {
+            spare.push(job.answer(tag, status, done));
+        }
         self.crew.hand_back(|tag, status, job| spare.push(job.answer(tag, status, done)));
     }
 
@@ -92,7 +112,16 @@ impl DriverQueue for PoolQueue {
         }
     }
 
+    fn may_block(&mut self) -> bool {
+        self.may_block = true;
+        true
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.ended.as_ref().map(|_| Nanos(0))
+    }
+
     fn in_flight(&self) -> usize {
-        self.crew.in_flight() + self.taken.len()
+        self.crew.in_flight() + self.taken.len() + usize::from(self.ended.is_some())
     }
 }

@@ -4,6 +4,7 @@
 //! queued until its completion is seen; that is what every `unsafe` here rests on. Entries are
 //! never linked: order is the queue core's business.
 
+mod alone;
 mod close;
 mod ended;
 mod entry;
@@ -31,6 +32,7 @@ use super::errors::{error, is};
 use super::job::{Call, Job, Next};
 use super::target::Target;
 use super::vectors::Iovec;
+use alone::Alone;
 use close::Abandoned;
 pub(super) use ended::RingQueue;
 use turns::Turns;
@@ -125,6 +127,8 @@ pub(super) struct UringQueue {
     handed: usize,
     /// Its flushes.
     turns: Turns,
+    /// The calls it makes by itself, if it may.
+    alone: Option<Alone>,
     /// The kernel's workers, and the threads that stand in for them.
     workers: Workers,
     /// Tags whose entry found no room in the submission queue.
@@ -174,6 +178,7 @@ impl UringQueue {
             queued: 0,
             handed: 0,
             turns: Turns::default(),
+            alone: None,
             workers: Workers::new(Some(flushed).filter(|_| !target.fuse), instead),
             waiting: VecDeque::with_capacity(usize::from(depth)),
             withdrawn: Vec::new(),
@@ -291,7 +296,7 @@ impl UringQueue {
         if !self.withdrawn.is_empty() {
             self.answer_withdrawn(done);
         }
-        let mut again = false;
+        let mut again = self.answer_alone(done);
         let mut ended = std::mem::take(&mut self.ended);
         ended.extend(self.ring.completion());
         for completion in ended.drain(..) {
@@ -425,6 +430,10 @@ impl DriverQueue for UringQueue {
             (slot.tag, slot.job) = (tag, Some(Job::new(request, &self.target, memory)));
             batch.take();
             self.in_flight += 1;
+            if self.stays_alone(tag) {
+                self.waiting.push_back(tag);
+                continue;
+            }
             self.call(tag);
             self.queued += 1;
             let hungry = self.in_flight <= HUNGRY;
@@ -438,6 +447,9 @@ impl DriverQueue for UringQueue {
 
     fn commit(&mut self, now: Nanos) {
         self.handed = 0;
+        if self.alone.is_some() {
+            self.call_alone();
+        }
         if !self.workers.ticking {
             self.tick();
         }
@@ -497,7 +509,8 @@ impl DriverQueue for UringQueue {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        if self.withdrawn.is_empty() { self.retry_at } else { Some(Nanos(0)) }
+        let has_answer = self.alone.as_ref().is_some_and(Alone::has_answer);
+        if self.withdrawn.is_empty() && !has_answer { self.retry_at } else { Some(Nanos(0)) }
     }
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -513,6 +526,11 @@ impl DriverQueue for UringQueue {
         let ring = Arc::downgrade(&waited);
         self.waited = Some(waited);
         Some(Box::new(RingWaiter { ring }))
+    }
+
+    fn may_block(&mut self) -> bool {
+        self.alone.get_or_insert_default();
+        true
     }
 
     fn at_home(&mut self, lane: Arc<dyn Wake>) {

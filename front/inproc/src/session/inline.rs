@@ -9,6 +9,7 @@ use weir_bio::Nanos;
 use weir_live::{Clock, OwnLanes, Unfinished};
 use weir_queue::{Device, Late, Progress, Step, Then, Watch};
 
+use super::lanes::Lent;
 use super::{Session, Turner, sealed};
 use crate::open::{Error, ErrorKind};
 use crate::shared::{Open, carry, uncarry};
@@ -26,6 +27,8 @@ pub struct Inline {
     notices: Vec<String>,
     /// The disks it lies on that are open beside it.
     legs: Vec<Arc<Open>>,
+    /// Its hard queue of a disk that has one for each of several threads.
+    lent: Option<Lent>,
     close_limit: Duration,
     closed: bool,
 }
@@ -87,12 +90,34 @@ impl Session<Inline> {
         carry(&legs, &name)?;
         let (devices, closed) = (Vec::new(), false);
         // From here on its drop closes what was opened.
-        let mut turner = Inline { name, lanes, devices, notices, legs, close_limit, closed };
+        let lent = None;
+        let mut turner = Inline { name, lanes, devices, notices, legs, lent, close_limit, closed };
         for device in below.iter().chain([&device]) {
             turner.lanes.adopt(device)?;
             turner.devices.push(device.clone());
         }
         let submitter = device.submitter(&bell, SUBMITTER, 0)?;
+        Ok(Session::of(&device, submitter, bell, turner))
+    }
+
+    /// Of one hard queue of a disk.
+    pub(super) fn of_lane(index: usize, lent: Lent) -> Result<InlineSession, Error> {
+        let device = lent.device().clone();
+        let name = device.config().name.clone();
+        let mut lanes = OwnLanes::new(CHANGES + 1).map_err(|e| Error::refused(&name, e))?;
+        let bell = Arc::clone(lanes.bell());
+        lanes.adopt_lane(&device, index)?;
+        let turner = Inline {
+            name,
+            lanes,
+            devices: Vec::new(),
+            notices: Vec::new(),
+            legs: Vec::new(),
+            close_limit: lent.close_limit(),
+            lent: Some(lent),
+            closed: false,
+        };
+        let submitter = device.submitter(&bell, SUBMITTER, index)?;
         Ok(Session::of(&device, submitter, bell, turner))
     }
 
@@ -156,6 +181,20 @@ impl Session<Inline> {
         self.turner.lanes.wait_in_driver()
     }
 
+    /// Lets the driver make calls that sleep in this thread, in calls of the session that turn its
+    /// disk: `file:` makes a write with FUA, or a flush, that is the disk's only I/O with one call
+    /// that returns when it is durable. A log of one writer has nothing to do meanwhile, and to be
+    /// told of the end by another thread takes longer; on a virtual machine much longer.
+    ///
+    /// As long as the device does not answer such a call does not return: no time-out ends the
+    /// I/O, `poll` and `submit` block too, and changes of the disk by other threads wait. So it is
+    /// for disks of this machine, and for threads that would wait anyway. There is no way back, and
+    /// the disk keeps its one hard queue. False: the driver makes no such calls, or the disk has a
+    /// single queue (`queue_mode=sq`) or several hard queues; nothing has changed then.
+    pub fn may_block(&mut self) -> bool {
+        self.turner.lanes.may_block()
+    }
+
     /// The thread is about to sleep on the session's [descriptor](AsFd::as_fd). False: there is
     /// something to do, and it is to [`poll`](Session::poll) instead. True: the descriptor becomes
     /// readable when there is. It may be readable for nothing now and then.
@@ -169,7 +208,9 @@ impl Session<Inline> {
     }
 
     /// Closes the disk: finishes what was accepted, flushes, and gives its file or its connections
-    /// up. Completions that were not taken are dropped.
+    /// up. Completions that were not taken are dropped. The session of one hard queue of a
+    /// [`LaneDisk`](crate::LaneDisk) finishes what it was given, without a flush, and gives the hard
+    /// queue back.
     ///
     /// # Errors
     /// I/O that did not end in time, with the disk, how many I/Os and the age of the oldest, or a
@@ -193,6 +234,9 @@ impl Inline {
             return Ok(());
         }
         let until = Clock.now() + nanos(self.close_limit);
+        if let Some(lent) = self.lent.take() {
+            return give_back(&mut self.lanes, lent, until);
+        }
         let (mut then, mut end) = (Then::Ends, Ok(()));
         for device in std::mem::take(&mut self.devices).iter().rev() {
             // The lower ones go on while an upper one is not at rest.
@@ -209,6 +253,31 @@ impl Inline {
         // The last handles may be among them, which closes those disks.
         self.legs.clear();
         end.map_err(|late| Error::of(ErrorKind::Unfinished, late))
+    }
+}
+
+/// Finishes what a hard queue was given, and closes it.
+fn give_back(lanes: &mut OwnLanes, lent: Lent, until: Nanos) -> Result<(), Error> {
+    let bell = Arc::clone(lanes.bell());
+    loop {
+        lanes.turn(Clock.now());
+        bell.ready().take(|_| ());
+        let now = Clock.now();
+        if lanes.is_idle(now) {
+            lanes.close(|_| true);
+            return lent.give_back();
+        }
+        if now >= until {
+            let oldest_ns = lanes.oldest(|_| true).map(|at| now.since(at));
+            let device = lent.device();
+            let (name, requests) = (device.config().name.clone(), device.stats().in_flight);
+            lanes.close(|_| true);
+            lent.lose();
+            let late =
+                Unfinished { device: name, requests, oldest_ns, flush: None, obstacle: None };
+            return Err(Error::of(ErrorKind::Unfinished, late));
+        }
+        lanes.sleep(Some(until));
     }
 }
 

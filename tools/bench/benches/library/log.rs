@@ -3,17 +3,13 @@
 //! `RWF_DSYNC`.
 
 use std::io::IoSlice;
-use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Barrier, Condvar, Mutex};
 use std::time::Instant;
 
 use rustix::io::{ReadWriteFlags, pwritev2};
-use weir::{
-    Bell, Bio, Buf, Clock, Device, Disk, EventWake, Flags, Home, Session, Submitter, Target,
-    Turner, Waiter, open,
-};
+use weir::{Bio, Buf, Disk, Flags, LaneDisk, Session, Turner};
 
 use crate::ring::Ring;
 use crate::{Bed, FILE, in_turns, target};
@@ -36,20 +32,25 @@ pub fn threads(bed: &Bed) {
     let by_session = Log::new(Mutex::new(disk.session().expect("a way in")));
     let pending = Disk::open(&target(&bed.file("pending"))).expect("the file");
     let by_pending = Log::new(Mutex::new(pending.clone()));
-    // On a rotational disk, as a virtual one may say it is, a file has one hard queue unless told.
-    let text = format!("{},queues={THREADS},scheduler=none", target(&bed.file("lanes")));
-    let lanes = Target::parse(&text).expect("a target");
-    let lanes = open("lanes", &lanes, THREADS).expect("the file").device;
-    let by_lane = Log::new(Lanes(lanes.clone()));
-    let [hand, session, future, own]: [_; 4] = in_turns(bed, |which, _| match which {
+    let lanes = |name, block| {
+        let builder = Disk::builder(target(&bed.file(name)));
+        let disk = builder.open_lanes(THREADS).expect("the file");
+        Log::new(Lanes { disk, block })
+    };
+    let (by_lane, by_call) = (lanes("lanes", false), lanes("calls", true));
+    let [hand, session, future, lane, call]: [_; 5] = in_turns(bed, |which, _| match which {
         0 => by_hand.fill(each),
         1 => by_session.fill(each),
         2 => by_pending.fill(each),
-        _ => by_lane.fill(each),
+        3 => by_lane.fill(each),
+        _ => by_call.fill(each),
     });
-    for (way, figure) in
-        [("session handed round", &session), ("future", &future), ("a lane for each thread", &own)]
-    {
+    for (way, figure) in [
+        ("session handed round", &session),
+        ("future", &future),
+        ("a session with a hard queue for each thread", &lane),
+        ("the same, which may block", &call),
+    ] {
         println!(
             "log of {THREADS} threads, group commit, {way}: {figure:.0} records/s, by hand \
              {hand:.0}, ratio {:.2}; must 0.9, aim 1.0",
@@ -57,8 +58,12 @@ pub fn threads(bed: &Bed) {
         );
     }
     drop(by_session);
-    disk.close().expect("it answers");
-    pending.close().expect("it answers");
+    for disk in [disk, pending] {
+        disk.close().expect("it answers");
+    }
+    for log in [by_lane, by_call] {
+        log.ways.disk.close().expect("it answers");
+    }
 }
 
 /// One thread, one group at a time: groups per second.
@@ -72,15 +77,21 @@ pub fn one_writer(bed: &Bed) {
     let mut inline = open("writer-inline");
     let mut driver = open("writer-in-driver");
     let waits = driver.wait_in_driver();
+    let mut calls = open("writer-calls");
+    let blocks = calls.may_block();
     let mut ring = Ring::open(&bed.file("writer-ring"), 2);
-    let [hand, by_ring, session, in_driver] = in_turns(bed, |which, _| match which {
+    let [hand, by_ring, session, in_driver, in_calls] = in_turns(bed, |which, _| match which {
         0 => write_groups(&mut by_hand, groups),
         1 => write_groups(&mut ring, groups),
         2 => write_groups(&mut inline, groups),
-        _ => write_groups(&mut driver, groups),
+        3 => write_groups(&mut driver, groups),
+        _ => write_groups(&mut calls, groups),
     });
     let told = if waits { "waits in the driver" } else { "the driver has no way to wait in" };
-    for (way, figure) in [("sleeps on its descriptor", &session), (told, &in_driver)] {
+    let block = if blocks { "may block" } else { "the driver has no calls that block" };
+    for (way, figure) in
+        [("sleeps on its descriptor", &session), (told, &in_driver), (block, &in_calls)]
+    {
         println!(
             "log of one writer, inline session, {way}: {figure:.0} groups/s, by hand {hand:.0}, \
              ratio {:.2}; must 0.95, aim 1.0; of io_uring by hand {:.2}",
@@ -90,6 +101,7 @@ pub fn one_writer(bed: &Bed) {
     }
     inline.close().expect("it answers");
     driver.close().expect("it answers");
+    calls.close().expect("it answers");
 }
 
 fn write_groups(commit: &mut impl Commit, groups: u64) -> f64 {
@@ -125,50 +137,17 @@ impl<C: Commit> Commit for &Mutex<C> {
 
 /// A disk with a hard queue for each thread: the one that commits turns its own, and no other
 /// thread has a part in it.
-struct Lanes(Device);
+struct Lanes {
+    disk: LaneDisk,
+    /// The driver may make calls that sleep.
+    block: bool,
+}
 
 impl Ways for Lanes {
-    fn of(&self, thread: usize) -> impl Commit {
-        let wake = EventWake::new().expect("a descriptor");
-        let mut home = Home::new(Bell::new(Box::new(wake.clone()), 1));
-        self.0.prepare_lane(thread).expect("the file");
-        home.open(&self.0, thread).expect("a lane that is free");
-        let waiter = home.waiter(wake.as_fd()).expect("a ring to wait in");
-        let submitter = self.0.submitter(home.bell(), 0, thread).expect("a way in");
-        OwnLane { submitter, waiter, home, wake }
-    }
-}
-
-struct OwnLane {
-    submitter: Submitter,
-    waiter: Box<dyn Waiter>,
-    home: Home,
-    wake: EventWake,
-}
-
-impl Commit for OwnLane {
-    fn commit(&mut self, offset: u64, group: Buf) -> Buf {
-        let sent = self.submitter.submit(durable(offset, group), Clock.now());
-        assert!(sent.is_ok(), "the queue has one at a time");
-        let mut back = None;
-        loop {
-            let now = Clock.now();
-            self.submitter.flush_plug(now);
-            self.home.turn(now);
-            self.home.bell().ready().take(|_| ());
-            self.submitter.complete(now, |written| {
-                back = written.into_result().expect("it is written").into_spare();
-            });
-            if let Some(back) = back {
-                return back;
-            }
-            if self.home.before_sleep(now, || false) {
-                self.waiter.wait(None);
-                if self.home.awake() {
-                    self.wake.clear();
-                }
-            }
-        }
+    fn of(&self, _: usize) -> impl Commit {
+        let mut session = self.disk.session().expect("a hard queue for each");
+        assert!(!self.block || session.may_block(), "the file driver has such calls");
+        session
     }
 }
 

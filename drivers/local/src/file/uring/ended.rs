@@ -168,6 +168,13 @@ impl DriverQueue for RingQueue {
         }
     }
 
+    fn may_block(&mut self) -> bool {
+        match self {
+            RingQueue::Turning(queue) => queue.may_block(),
+            RingQueue::Ended(_) => false,
+        }
+    }
+
     fn at_home(&mut self, lane: Arc<dyn Wake>) {
         match self {
             RingQueue::Turning(queue) => queue.at_home(lane),

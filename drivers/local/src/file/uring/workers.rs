@@ -128,6 +128,12 @@ impl Workers {
         }
     }
 
+    /// The description to flush through, unless the threads have it.
+    #[inline]
+    pub(super) fn flushed(&self) -> Option<&fs::File> {
+        self.flushed.as_ref()
+    }
+
     /// Jobs in the hands of the threads.
     #[inline]
     pub(super) fn in_flight(&self) -> usize {

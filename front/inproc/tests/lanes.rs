@@ -1,0 +1,185 @@
+//! A disk with a hard queue for each of several threads.
+
+mod bed;
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use bed::{Folder, Model, exercise, seed};
+use weir::{Bio, Buf, Disk, ErrorKind, Flags, LaneDisk, Limited, Target};
+use weir_bio::Prng;
+
+/// How long anything may take on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn lanes(target: &str, threads: usize) -> LaneDisk {
+    Disk::builder(target).name("sda").close_limit(PATIENCE).open_lanes(threads).unwrap()
+}
+
+fn refusal(target: &str) -> String {
+    let error = Disk::builder(target).name("sda").open_lanes(2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn each_thread_has_a_hard_queue_of_its_own_and_sees_what_others_wrote() {
+    let folder = Folder::new();
+    let path = folder.join("disk");
+    for (target, blocks) in
+        [(format!("file:{},size=8M", path.display()), true), (String::from("ram:8MiB"), false)]
+    {
+        let disk = lanes(&target, 4);
+        assert_eq!((disk.queues(), disk.size()), (4, 8 << 20), "{target}");
+        let (written, seed) = (Barrier::new(4), seed());
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let (disk, written) = (&disk, &written);
+                scope.spawn(move || {
+                    let mut session = disk.session().unwrap();
+                    if thread % 2 == 0 {
+                        assert_eq!(session.may_block(), blocks);
+                    }
+                    let at = thread << 20;
+                    let mut model = Model::zeros(at, 1 << 20);
+                    exercise(&mut session, &mut model, 4096, &mut Prng::new(seed ^ thread), 60);
+                    let mine = Buf::filled(4096, |bytes| bytes.fill(thread as u8 + 1));
+                    session.submit(Bio::write(at / 512, mine).with(Flags::FUA));
+                    session.wait(|ended| assert!(ended.status.is_ok(), "{}", ended.status));
+                    session.flush().unwrap();
+                    written.wait();
+                    let mut block = [0; 4096];
+                    for other in 0..4 {
+                        session.read_at(other << 20, &mut block).unwrap();
+                        assert_eq!(block, [other as u8 + 1; 4096]);
+                    }
+                    session.close().unwrap();
+                });
+            }
+        });
+        // Each hard queue had I/O.
+        assert_eq!(disk.device().stats().in_flight, 0);
+        disk.close().unwrap();
+    }
+    let mut disk = Disk::builder(Target::file(&path)).open_inline().unwrap();
+    let mut block = [0; 4096];
+    disk.read_at(3 << 20, &mut block).unwrap();
+    assert_eq!(block, [4; 4096]);
+    disk.close().unwrap();
+}
+
+#[test]
+fn a_hard_queue_is_had_once_at_a_time_and_again_by_another_thread() {
+    let disk = lanes("ram:1MiB", 2);
+    let first = disk.session().unwrap();
+    for round in 0..20_u8 {
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| {
+                let mut second = disk.session().unwrap();
+                let error = disk.session().unwrap_err();
+                assert!(error.to_string().contains("hard queues, 2, has a session"), "{error}");
+                second.write_at(4096, &[round; 4096]).unwrap();
+                // Under way when it is dropped: finished all the same.
+                for sector in 16..24 {
+                    second.submit(Bio::write(sector, Buf::filled(512, |b| b.fill(round))));
+                }
+            });
+            taken.join().unwrap();
+        });
+        let mut second = disk.session().unwrap();
+        let mut bytes = [0; 4096];
+        second.read_at(16 * 512, &mut bytes).unwrap();
+        assert_eq!(bytes, [round; 4096]);
+    }
+    drop(first);
+    disk.close().unwrap();
+}
+
+#[test]
+fn a_thread_that_makes_no_call_holds_up_no_io_and_no_flush_of_the_others() {
+    for target in ["ram:1MiB", "ram:1MiB,scheduler=none"] {
+        let disk = lanes(target, 3);
+        let mut idle = disk.session().unwrap();
+        idle.write_at(0, &[1; 4096]).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut busy = disk.session().unwrap();
+                for _ in 0..100 {
+                    busy.write_at(8192, &[2; 4096]).unwrap();
+                    busy.flush().unwrap();
+                }
+            });
+        });
+        idle.close().unwrap();
+        disk.close().unwrap();
+    }
+}
+
+#[test]
+fn a_change_waits_for_the_calls_of_each_thread() {
+    let disk = lanes("ram:1MiB", 2);
+    let (device, done) = (disk.device().clone(), std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (disk, done) = (&disk, &done);
+            scope.spawn(move || {
+                let mut session = disk.session().unwrap();
+                while !done.load(std::sync::atomic::Ordering::Acquire) {
+                    session.write_at(thread * 4096, &[1; 4096]).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| {
+            for scheduler in ["mq-deadline", "bfq", "kyber", "none"] {
+                Limited::of(&device).set_scheduler(scheduler).unwrap();
+            }
+            let error = Limited::of(&device).set_queues(1).unwrap_err().to_string();
+            assert!(error.contains("sda"), "{error}");
+            done.store(true, std::sync::atomic::Ordering::Release);
+        });
+    });
+    disk.close().unwrap();
+}
+
+#[test]
+fn the_last_session_closes_a_disk_whose_handle_has_gone() {
+    let folder = Folder::new();
+    let target = format!("file:{},size=1M", folder.join("disk").display());
+    let disk = lanes(&target, 2);
+    let mut session = disk.session().unwrap();
+    let error = disk.close().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unfinished);
+    assert!(error.to_string().contains("sessions are left (1)"), "{error}");
+    session.write_at(0, &[7; 4096]).unwrap();
+    let error = Disk::open(&target).unwrap_err().to_string();
+    assert!(error.contains("in use"), "{error}");
+    session.close().unwrap();
+    let again = lanes(&target, 2);
+    let session = again.session().unwrap();
+    drop(again);
+    drop(session);
+    let disk = Disk::open(&target).unwrap();
+    let mut block = [0; 4096];
+    disk.session().unwrap().read_at(0, &mut block).unwrap();
+    assert_eq!(block, [7; 4096]);
+    disk.close().unwrap();
+}
+
+#[test]
+fn what_has_no_hard_queue_for_each_thread_is_refused() {
+    for (target, why) in [
+        ("ram:1MiB,queue_mode=sq", "queue_mode=sq"),
+        ("ram:1MiB,spread=round-robin", "spread=round-robin"),
+        ("linear:ram:1MiB", "opened with the disks that it lies on"),
+    ] {
+        let error = refusal(target);
+        assert!(error.contains(why), "{target}: {error}");
+    }
+    let error = Disk::builder("ram:1MiB").reactors(1).open_lanes(2).unwrap_err().to_string();
+    assert!(error.contains("opened with lanes"), "{error}");
+    assert!(Disk::builder("ram:1MiB").open_lanes(0).is_err());
+    assert!(Disk::builder("ram:1MiB").open_lanes(65).is_err());
+    let stated = lanes("ram:1MiB,queues=3", 2);
+    assert_eq!(stated.queues(), 3);
+    stated.close().unwrap();
+}
