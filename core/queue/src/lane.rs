@@ -173,15 +173,15 @@ impl Lane {
         }
     }
 
-    /// Lets the driver make calls that sleep in a turn until the device has answered,
-    /// for a thread that has nothing but this lane: `file:` makes a write with FUA, or a flush,
-    /// with one call, where it is the only request of the lane. That takes less time than to be
-    /// told of its end by another thread of the kernel. In such a turn nothing else goes on: no
-    /// I/O is submitted, cancelled or ended by its time-out, no change of the disk goes on, for as
-    /// long as the device does not answer. There is no way back.
+    /// Lets the driver make calls that sleep in a turn until the device has answered, for a thread
+    /// that has nothing but this lane: `file:` makes a write with FUA, or a flush, with one call,
+    /// where it is the only request of the lane. That takes less time than to be told of its end by
+    /// another thread of the kernel. For as long as the device does not answer such a call, no I/O
+    /// of the lane is submitted, cancelled or ended by its time-out, and no change of the disk goes
+    /// on. There is no way back.
     ///
-    /// False: the driver makes no such calls, or the lane is that of a single queue
-    /// ([`QueueMode::Sq`](crate::QueueMode::Sq)), whose lock every submitter takes. Nothing has changed then.
+    /// False, and nothing has changed: the driver makes no such calls, or the lane is that of a
+    /// single queue ([`QueueMode::Sq`](crate::QueueMode::Sq)), whose lock every submitter takes.
     pub fn may_block(&mut self) -> bool {
         match &mut self.kind {
             Kind::Multi(multi) => multi.as_mut().is_some_and(|multi| multi.may_block()),

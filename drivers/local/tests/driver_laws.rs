@@ -74,7 +74,7 @@ fn files() -> Vec<Subject> {
         for (in_memory, blocks) in yes_no.map(|memory| yes_no.map(|yes| (memory, yes))).concat() {
             let folder = if in_memory { memory } else { Path::new(env!("CARGO_TARGET_TMPDIR")) };
             let name = format!(
-                "file, {io:?}, direct={direct}, in memory={in_memory}, its thread may block={blocks}"
+                "file, {io:?}, direct={direct}, in memory={in_memory}, thread may block={blocks}"
             );
             let file = TempFile::within(folder);
             if in_memory && !memory.is_dir() {

@@ -339,7 +339,7 @@ fn block_of(byte: u8) -> Bio {
     Bio::write(at, Buf::filled(4096, |memory| memory.fill(byte))).cookie(u64::from(byte))
 }
 
-/// Has a burst answered; whether its call was made within it. Its answer is there to be reaped then.
+/// Has a burst answered; whether its call was made within it: then there is something to reap.
 fn is_made(bed: &mut Bed, bios: Vec<Bio>, what: &str) -> bool {
     let mut left = bios.len();
     assert!(bed.rig.submit(bios, bed.now).is_none(), "{what}");

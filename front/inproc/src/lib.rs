@@ -85,8 +85,8 @@
 //!
 //! # A disk of one thread
 //! An [`InlineSession`] has the same calls and turns its disk itself, on its own thread: no reactor
-//! and no hop to another thread. It has a descriptor for event loops. A [`LaneDisk`] has a hard queue
-//! for each of several threads, with such a session each.
+//! and no hop to another thread. It has a descriptor for event loops. A [`LaneDisk`] has a hard
+//! queue for each of several threads, with such a session each.
 //!
 //! # Futures and callbacks
 //! [`Disk::start`] and [`Disk::submit`] take I/O from any thread and hand it to a reactor. A

@@ -18,11 +18,12 @@ mod blocking;
 mod hosted;
 mod inline;
 mod lanes;
+mod parts;
 
 pub use hosted::Hosted;
-pub(crate) use inline::Parts;
 pub use inline::{Inline, InlineSession};
 pub use lanes::LaneDisk;
+pub(crate) use parts::Parts;
 
 /// Marks the cookies of pieces of a blocking call; the session's own, callers never see them.
 const OWN: u64 = 1 << 63;

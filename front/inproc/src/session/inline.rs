@@ -9,7 +9,7 @@ use weir_bio::Nanos;
 use weir_live::{Clock, OwnLanes, Unfinished};
 use weir_queue::{Device, Late, Progress, Step, Then, Watch};
 
-use super::lanes::Lent;
+use super::parts::{Lent, Parts};
 use super::{Session, Turner, sealed};
 use crate::open::{Error, ErrorKind};
 use crate::shared::{Open, carry, uncarry};
@@ -71,16 +71,6 @@ pub struct Inline {
 /// as an error. After a `fork` it is the parent's alone: the child must neither use nor drop it.
 pub type InlineSession = Session<Inline>;
 
-/// What it takes to make one.
-pub(crate) struct Parts {
-    pub(crate) device: Device,
-    /// Each after those that it lies on.
-    pub(crate) below: Vec<Device>,
-    pub(crate) notices: Vec<String>,
-    pub(crate) legs: Vec<Arc<Open>>,
-    pub(crate) close_limit: Duration,
-}
-
 impl Session<Inline> {
     pub(crate) fn inline(parts: Parts) -> Result<InlineSession, Error> {
         let Parts { device, below, notices, legs, close_limit } = parts;
@@ -104,9 +94,19 @@ impl Session<Inline> {
     pub(super) fn of_lane(index: usize, lent: Lent) -> Result<InlineSession, Error> {
         let device = lent.device().clone();
         let name = device.config().name.clone();
-        let mut lanes = OwnLanes::new(CHANGES + 1).map_err(|e| Error::refused(&name, e))?;
+        let lanes = OwnLanes::new(CHANGES + 1).map_err(|e| Error::refused(&name, e));
+        let opened = lanes.and_then(|mut lanes| {
+            lanes.adopt_lane(&device, index)?;
+            Ok(lanes)
+        });
+        let lanes = match opened {
+            Ok(lanes) => lanes,
+            Err(error) => {
+                lent.give_back();
+                return Err(error);
+            }
+        };
         let bell = Arc::clone(lanes.bell());
-        lanes.adopt_lane(&device, index)?;
         let turner = Inline {
             name,
             lanes,
@@ -189,8 +189,10 @@ impl Session<Inline> {
     /// As long as the device does not answer such a call does not return: no time-out ends the
     /// I/O, `poll` and `submit` block too, and changes of the disk by other threads wait. So it is
     /// for disks of this machine, and for threads that would wait anyway. There is no way back, and
-    /// the disk keeps its one hard queue. False: the driver makes no such calls, or the disk has a
-    /// single queue (`queue_mode=sq`) or several hard queues; nothing has changed then.
+    /// the disk keeps its one hard queue.
+    ///
+    /// False, and nothing has changed: the driver makes no such calls, the disk has a single queue
+    /// (`queue_mode=sq`), or the session has several hard queues.
     pub fn may_block(&mut self) -> bool {
         self.turner.lanes.may_block()
     }
@@ -209,8 +211,8 @@ impl Session<Inline> {
 
     /// Closes the disk: finishes what was accepted, flushes, and gives its file or its connections
     /// up. Completions that were not taken are dropped. The session of one hard queue of a
-    /// [`LaneDisk`](crate::LaneDisk) finishes what it was given, without a flush, and gives the hard
-    /// queue back.
+    /// [`LaneDisk`](crate::LaneDisk) finishes what it was given, without a flush, and gives the
+    /// hard queue back.
     ///
     /// # Errors
     /// I/O that did not end in time, with the disk, how many I/Os and the age of the oldest, or a
@@ -256,7 +258,15 @@ impl Inline {
     }
 }
 
-/// Finishes what a hard queue was given, and closes it.
+/// Closes a disk whose hard queues no session has any more.
+pub(super) fn close(parts: Parts) -> Result<(), Error> {
+    // A session of all hard queues is one more that lies on them, and its end lets go of them.
+    uncarry(&parts.legs, &parts.device.config().name);
+    InlineSession::inline(parts)?.close()
+}
+
+/// Finishes what a hard queue was given, and closes it. The last session closes the disk if its
+/// handle has gone.
 fn give_back(lanes: &mut OwnLanes, lent: Lent, until: Nanos) -> Result<(), Error> {
     let bell = Arc::clone(lanes.bell());
     loop {
@@ -265,14 +275,14 @@ fn give_back(lanes: &mut OwnLanes, lent: Lent, until: Nanos) -> Result<(), Error
         let now = Clock.now();
         if lanes.is_idle(now) {
             lanes.close(|_| true);
-            return lent.give_back();
+            return lent.give_back().map_or(Ok(()), close);
         }
         if now >= until {
             let oldest_ns = lanes.oldest(|_| true).map(|at| now.since(at));
             let device = lent.device();
             let (name, requests) = (device.config().name.clone(), device.stats().in_flight);
             lanes.close(|_| true);
-            lent.lose();
+            drop(lent);
             let late =
                 Unfinished { device: name, requests, oldest_ns, flush: None, obstacle: None };
             return Err(Error::of(ErrorKind::Unfinished, late));

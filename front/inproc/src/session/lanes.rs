@@ -1,15 +1,15 @@
 //! A disk with a hard queue for each of several threads, which turn them in their sessions.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use weir_bio::SECTOR;
 use weir_queue::{Device, QueueMode, Spread};
 
-use super::{InlineSession, Parts};
+use super::inline::{self, InlineSession};
+use super::parts::{Kept, Parts};
 use crate::open::{Error, ErrorKind};
-use crate::shared::{carry, uncarry};
+use crate::shared::carry;
 
 /// A disk for some threads, each with a hard queue of its own that it turns in the calls of its
 /// [`session`](LaneDisk::session): what a thread submits never leaves it, and no reactor is in
@@ -36,8 +36,8 @@ use crate::shared::{carry, uncarry};
 /// ```
 ///
 /// A session stays on the thread that asked for it, as any [`InlineSession`] does, and turns its
-/// own hard queue alone. The threads share the disk: its size, its statistics, its scheduler and its
-/// flushes, which make durable what any of them was told is written. A change of the disk, as of
+/// own hard queue alone. The threads share the disk: its size, statistics, scheduler and flushes,
+/// which make durable what any of them was told is written. A change of the disk, as of
 /// its scheduler, waits for each thread that has a session until it makes a call of that or gives
 /// it back; the number of hard queues does not change. With a scheduler other than `none`, which
 /// such a disk has unless its target states one, a hard queue may have to pick I/O of another: then
@@ -47,23 +47,6 @@ use crate::shared::{carry, uncarry};
 /// goes wrong then is logged as an error.
 pub struct LaneDisk {
     kept: Arc<Kept>,
-}
-
-/// The disk, for as long as a handle or a session has it.
-struct Kept {
-    parts: Mutex<Option<Parts>>,
-    device: Device,
-    notices: Vec<String>,
-    close_limit: Duration,
-    /// Hard queues that no session has, the next one last.
-    free: Mutex<Vec<usize>>,
-}
-
-/// A hard queue that a session has.
-pub(super) struct Lent {
-    kept: Arc<Kept>,
-    /// None: it cannot be had back.
-    index: Option<usize>,
 }
 
 impl LaneDisk {
@@ -87,11 +70,7 @@ impl LaneDisk {
             )));
         }
         carry(&parts.legs, name)?;
-        let (device, notices) = (parts.device.clone(), parts.notices.clone());
-        let close_limit = parts.close_limit;
-        let free = Mutex::new((0..usize::from(device.queues())).rev().collect());
-        let kept = Kept { parts: Mutex::new(Some(parts)), device, notices, close_limit, free };
-        Ok(LaneDisk { kept: Arc::new(kept) })
+        Ok(LaneDisk { kept: Arc::new(Kept::new(parts)) })
     }
 
     /// A way into the disk for the calling thread, with a hard queue that no other session has.
@@ -99,14 +78,13 @@ impl LaneDisk {
     /// # Errors
     /// [`ErrorKind::Invalid`]: every hard queue has a session. Else the driver's, or the system's.
     pub fn session(&self) -> Result<InlineSession, Error> {
-        let device = &self.kept.device;
-        let Some(index) = self.kept.free().pop() else {
-            let (name, queues) = (&device.config().name, device.queues());
+        let Some((index, lent)) = Kept::lend(&self.kept) else {
+            let (name, queues) = (&self.device().config().name, self.queues());
             return Err(Error::new(format!(
                 "disk {name}: each of its hard queues, {queues}, has a session"
             )));
         };
-        InlineSession::of_lane(index, Lent { kept: Arc::clone(&self.kept), index: Some(index) })
+        InlineSession::of_lane(index, lent)
     }
 
     /// The hard queues: sessions that there can be at one time.
@@ -139,72 +117,27 @@ impl LaneDisk {
     /// [`ErrorKind::Unfinished`]: sessions are left, of which the last one closes the disk; or it
     /// did not flush in time, as for [`InlineSession::close`].
     pub fn close(self) -> Result<(), Error> {
-        let sessions = self.queues() - self.kept.free().len();
-        if sessions > 0 {
-            let name = &self.kept.device.config().name;
-            let what =
-                format!("disk {name}: sessions are left ({sessions}): the last one closes it");
-            return Err(Error::of(ErrorKind::Unfinished, what));
+        if let Some(parts) = self.kept.let_go() {
+            return inline::close(parts);
         }
-        self.kept.close()
+        let (name, sessions) = (&self.device().config().name, self.kept.sessions());
+        let what = format!("disk {name}: sessions are left ({sessions}): the last one closes it");
+        Err(Error::of(ErrorKind::Unfinished, what))
     }
 }
 
 impl fmt::Debug for LaneDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneDisk").field("name", &self.kept.device.config().name).finish()
+        f.debug_struct("LaneDisk").field("name", &self.device().config().name).finish()
     }
 }
 
-impl Kept {
-    fn free(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Brings the disk to rest on this thread, once no session has a hard queue.
-    fn close(&self) -> Result<(), Error> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(parts) = parts else { return Ok(()) };
-        // A session of all hard queues is one more that lies on them, and its end lets go of them.
-        uncarry(&parts.legs, &self.device.config().name);
-        InlineSession::inline(parts)?.close()
-    }
-}
-
-impl Drop for Kept {
+impl Drop for LaneDisk {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
-            let disk = &self.device.config().name;
+        let Some(parts) = self.kept.let_go() else { return };
+        if let Err(error) = inline::close(parts) {
+            let disk = &self.device().config().name;
             tracing::error!(disk, %error, "the disk was not closed in order");
         }
-    }
-}
-
-impl Lent {
-    pub(super) fn device(&self) -> &Device {
-        &self.kept.device
-    }
-
-    pub(super) fn close_limit(&self) -> Duration {
-        self.kept.close_limit
-    }
-
-    /// The hard queue is closed. The last session closes the disk if no handle of it is left.
-    pub(super) fn give_back(self) -> Result<(), Error> {
-        let kept = Arc::clone(&self.kept);
-        drop(self);
-        Arc::into_inner(kept).map_or(Ok(()), |kept| kept.close())
-    }
-
-    /// The hard queue stays open for ever.
-    pub(super) fn lose(mut self) {
-        self.index = None;
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let index = self.index.take();
-        self.kept.free().extend(index);
     }
 }
