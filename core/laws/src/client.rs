@@ -7,7 +7,7 @@ use std::rc::Rc;
 use weir_bio::{
     Bio, Buf, Class, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Prng, Segments, Status,
 };
-use weir_queue::{CAPS_AGAIN_NS, Completion, Refused, Submitter};
+use weir_queue::{CAPS_AGAIN_NS, Completion, Home, Refused, Submitter};
 
 use super::log::Log;
 use super::model::Model;
@@ -168,6 +168,10 @@ impl Client {
         let take = |completion| ended.push(completion);
         let count = submitter.complete_telling(now, take, self.log.ear());
         assert_eq!(count, ended.len());
+        self.judge(ended);
+    }
+
+    fn judge(&mut self, ended: Vec<Completion>) {
         for completion in ended {
             let cookie = completion.cookie;
             let note = self.notes.remove(&cookie).expect("a bio ends once, and only if sent");
@@ -235,6 +239,21 @@ impl Client {
 }
 
 impl App for Client {
+    fn round(&mut self, home: &mut Home, now: Nanos) {
+        if self.submitter.is_none() {
+            return;
+        }
+        if self.is_eager() {
+            self.submit_one(now);
+        }
+        let (submitter, mut ended) = (self.submitter.as_mut().unwrap(), Vec::new());
+        let count = home.pass(submitter, now, || now, |completion| ended.push(completion));
+        assert_eq!(count, ended.len());
+        // As one that was told: what it waits for may have ended here.
+        self.waits &= ended.is_empty();
+        self.judge(ended);
+    }
+
     fn run(&mut self, now: Nanos, told: bool) -> bool {
         self.waits &= !told;
         self.capped_until = self.capped_until.filter(|until| *until > now);

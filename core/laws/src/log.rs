@@ -20,6 +20,11 @@ impl Log {
         Log(Some(Rc::default()))
     }
 
+    /// Whether what happens is kept.
+    pub fn is_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// The sink that fills it.
     pub fn ear(&self) -> Ear<'_> {
         Ear(self.0.as_deref())

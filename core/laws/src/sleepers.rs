@@ -27,6 +27,10 @@ impl Wake for Flag {
 pub trait App {
     /// Its turn: `told` says that its submitter's bell bit was set. True when it did anything.
     fn run(&mut self, now: Nanos, told: bool) -> bool;
+    /// A round of its own with the lanes of its home, in one call; nothing, for one that has none.
+    fn round(&mut self, home: &mut Home, now: Nanos) {
+        let _ = (home, now);
+    }
     /// Whether it would do something of its own accord, without being told.
     fn is_eager(&self) -> bool;
     /// When it wants a turn of its own accord.
@@ -75,6 +79,9 @@ pub struct House<A> {
     idle_passes: u32,
     /// Turns that homes took.
     pub passes: u64,
+    /// Its apps also take rounds with the lanes of their homes in one call, of which nothing is
+    /// told.
+    pub rounds: bool,
     /// Where its homes tell what happens.
     pub log: Log,
 }
@@ -107,6 +114,7 @@ impl<A: App> House<A> {
             seen: 0,
             idle_passes: 0,
             passes: 0,
+            rounds: false,
             log: Log::default(),
         }
     }
@@ -241,6 +249,10 @@ impl<A: App> House<A> {
         self.turn_lanes(index);
         if !apps_first {
             self.run_apps(index);
+        }
+        if self.rounds && self.passes.is_multiple_of(3) {
+            let Sleeper { home, apps, .. } = &mut self.homes[index];
+            apps.iter().for_each(|app| self.apps[*app].round(home, self.now));
         }
     }
 

@@ -21,6 +21,7 @@ pub(crate) mod fence;
 pub(crate) mod flush;
 pub(crate) mod flush_error;
 pub(crate) mod flushes;
+mod lone;
 mod passthrough;
 pub(crate) mod places;
 pub(crate) mod reply;

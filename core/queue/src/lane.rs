@@ -7,14 +7,16 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use weir_bio::Nanos;
+use weir_ring::Incoming;
 
 use crate::bell::LaneBell;
 use crate::driver::{DriverError, Waiter};
 use crate::error::Error;
 use crate::event::{Silent, Sink};
 use crate::hard::HardQueue;
-use crate::mq::lane::{Multi, Reach};
+use crate::mq::lane::{Feed, Multi, Reach};
 use crate::mq::port::LaneState;
+use crate::request::Request;
 use crate::shared::{Path, Shared};
 use crate::sq::Sq;
 
@@ -69,6 +71,7 @@ impl Lane {
 
     /// Its number among the device's hard queues.
     #[must_use]
+    #[inline]
     pub fn index(&self) -> usize {
         self.index
     }
@@ -92,6 +95,7 @@ impl Lane {
         &self.shared.config.name
     }
 
+    #[inline]
     pub(crate) fn is_of(&self, device: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, device)
     }
@@ -119,6 +123,40 @@ impl Lane {
                 self.wake_at = sq.run(now, self.shared.wbt.window(), ended, sink);
             }
         }
+        self.see_to_device(now);
+    }
+
+    /// A run for the submitter of this feed, which is of this thread and
+    /// [of this device](Lane::is_open_of): what has ended of its requests, unless that comes
+    /// through its inbox, and when that was.
+    #[inline]
+    pub(crate) fn run_for(
+        &mut self,
+        mut feed: Feed<'_>,
+        now: Nanos,
+        later: impl FnOnce() -> Nanos,
+    ) -> (Incoming<Request>, Nanos) {
+        let reach = reach(&self.shared, self.index);
+        let Kind::Multi(Some(multi)) = &mut self.kind else { unreachable!("it is open") };
+        if let Some((own, now)) = multi.run_lone(&mut feed, reach, now, later) {
+            self.wake_at = multi.wake_at(now);
+            self.see_to_device(now);
+            return (own, now);
+        }
+        multi.publish(feed);
+        self.run(now);
+        (Incoming::empty(), now)
+    }
+
+    /// Whether it is an open lane of this device, of the multi-queue path.
+    #[inline]
+    pub(crate) fn is_open_of(&self, device: &Arc<Shared>) -> bool {
+        self.is_of(device) && matches!(self.kind, Kind::Multi(Some(_)))
+    }
+
+    /// Turns what a device has once.
+    #[inline]
+    fn see_to_device(&mut self, now: Nanos) {
         if self.index == 0
             && let Some(at) = self.shared.tick_throttle(now)
         {

@@ -8,6 +8,7 @@ use weir_ring::{BusyStamp, Counter};
 
 use crate::wbt::observed::Observed;
 
+mod one;
 mod reading;
 
 pub use reading::{ClientTimes, QueueUse, quantile_with_held};
@@ -92,8 +93,7 @@ pub(crate) struct GroupStats {
 /// Bios that ended with the same times, counted together: those of one batch usually do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Streak {
-    /// Accepted, issued, done.
-    pub(crate) stamps: (Nanos, Nanos, Nanos),
+    pub(crate) stamps: Stamps,
     /// By group; the last counts passthrough, which no figure is made of, as in Linux.
     groups: [Run; 4],
     /// The groups of which any ended, a bit each.
@@ -141,17 +141,26 @@ impl Streak {
     }
 }
 
+/// When bios were accepted, issued and done.
+type Stamps = (Nanos, Nanos, Nanos);
+
+impl Times {
+    #[inline(always)]
+    fn of((accepted, issued, done): Stamps) -> Times {
+        let (wait_ns, device_ns) = (issued.since(accepted), done.since(issued));
+        Times {
+            total: Measured::of(wait_ns + device_ns),
+            wait: Measured::of(wait_ns),
+            device: Measured::of(device_ns),
+        }
+    }
+}
+
 impl SubmitterStats {
     /// Writes down what a streak holds.
     #[inline]
     pub(crate) fn account(&self, streak: &mut Streak) {
-        let (accepted, issued, done) = streak.stamps;
-        let (wait_ns, device_ns) = (issued.since(accepted), done.since(issued));
-        let times = Times {
-            total: Measured::of(wait_ns + device_ns),
-            wait: Measured::of(wait_ns),
-            device: Measured::of(device_ns),
-        };
+        let times = Times::of(streak.stamps);
         // Mostly one alone, and which one is chance: so it is the next bit and no branch.
         let mut used = std::mem::take(&mut streak.used);
         while used != 0 {
@@ -248,7 +257,7 @@ pub struct LaneGauges {
 }
 
 impl GroupStats {
-    #[inline]
+    #[inline(always)]
     fn add(&self, run: Run, times: &Times) {
         let Run { bios, absorbed, sectors } = run;
         let Times { total, wait, device } = times;
@@ -327,7 +336,7 @@ impl Histogram {
         self.add(&Measured::of(ns), times);
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(&self, time: &Measured, times: u64) {
         // The masks change nothing, and spare checks.
         let stripe = &self.stripes[(time.bucket / STRIPE) & (BUCKETS / STRIPE - 1)];

@@ -136,6 +136,18 @@ impl<T> Outgoing<T> {
         self.first.is_null()
     }
 
+    /// Takes all claims, oldest first, where sender and receiver are one thread.
+    #[inline]
+    pub fn take(&mut self) -> Incoming<T> {
+        let (first, last) = self.release();
+        if !first.is_null() {
+            // SAFETY: the chain owned its nodes and has just let go of them.
+            unsafe { Node::set_next(last, ptr::null_mut()) };
+        }
+        // SAFETY: as above; it ends in null.
+        unsafe { Incoming::new(first) }
+    }
+
     /// Hands the chain's ends over, first and last, and forgets it. The last link is not written.
     #[inline]
     pub(crate) fn release(&mut self) -> (*mut Node<T>, *mut Node<T>) {
@@ -193,6 +205,17 @@ impl<T> Incoming<T> {
         self.first.is_null()
     }
 
+    /// The claim that is there, if it is the only one.
+    #[inline]
+    #[must_use]
+    pub fn only(&self) -> Option<&T> {
+        if self.first.is_null() {
+            return None;
+        }
+        // SAFETY: this chain owns the node, and `self` is borrowed for as long as it is seen.
+        unsafe { Node::next(self.first).is_null().then(|| &(*self.first).0.value) }
+    }
+
     /// Shows each to `visit`, oldest first, without taking any.
     #[inline]
     pub fn for_each_ref(&self, mut visit: impl FnMut(&T)) {
@@ -238,6 +261,20 @@ unsafe impl<T: Send> Send for Incoming<T> {}
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_chain_is_taken_in_order_and_is_empty_afterwards() {
+        let mut chain = Outgoing::default();
+        assert!(chain.take().is_empty());
+        (0..3).for_each(|n| chain.push(Claim::new(n)));
+        let mut taken = chain.take();
+        for (only, next) in [(None, 0), (None, 1), (Some(2), 2)] {
+            assert_eq!(taken.only().copied(), only);
+            assert_eq!(taken.next().map(|claim| *claim), Some(next));
+        }
+        assert!(taken.is_empty() && taken.only().is_none());
+        assert!(chain.is_empty() && chain.take().is_empty());
+    }
 
     #[test]
     fn a_dropped_chain_drops_what_is_on_it() {

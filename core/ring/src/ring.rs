@@ -204,6 +204,22 @@ impl<T: Send> Producer<T> {
         }))
     }
 
+    /// Takes the newest item back, if it is not published yet.
+    #[inline]
+    pub fn take_newest(&mut self) -> Option<T> {
+        if self.written == self.published {
+            return None;
+        }
+        self.written = self.written.wrapping_sub(1);
+        // SAFETY: the shared part is alive.
+        let cell = unsafe { self.cells.at(self.written) };
+        Some(cell.with(|cell| {
+            // SAFETY: the cell was written and is not published, so it is still the producer's; it
+            // is read once, as `written` has moved back.
+            unsafe { (*cell).assume_init_read() }
+        }))
+    }
+
     /// Shows the consumer everything written. True when there was something new.
     #[inline]
     pub fn publish(&mut self) -> bool {
@@ -400,6 +416,21 @@ mod tests {
         assert_eq!(tx.push(3), Err(3), "the places were not given back yet");
         rx.release();
         assert_eq!(tx.push(3), Ok(()));
+    }
+
+    #[test]
+    fn the_newest_can_be_taken_back_until_it_is_published() {
+        let (mut tx, mut rx) = ring(2);
+        assert_eq!(tx.take_newest(), None);
+        tx.push(1).unwrap();
+        tx.publish();
+        assert_eq!(tx.take_newest(), None, "it is the consumer's");
+        tx.push(2).unwrap();
+        assert_eq!((tx.take_newest(), tx.take_newest()), (Some(2), None));
+        assert!(!tx.publish(), "nothing is new");
+        tx.push(3).unwrap();
+        tx.publish();
+        assert_eq!((rx.pop(), rx.pop(), rx.pop()), (Some(1), Some(3), None));
     }
 
     #[test]

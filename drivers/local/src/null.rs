@@ -75,8 +75,9 @@ impl Driver for Null {
         let depth = usize::from(depth);
         Ok(match self.latency_ns {
             0 => Box::new(Prompt {
-                taken: Vec::with_capacity(depth),
+                taken: Vec::with_capacity(2 * depth),
                 answered: 0,
+                depth,
                 answers_per_reap: self.answers_per_reap,
             }),
             latency_ns => Box::new(Delayed { latency_ns, taken: VecDeque::with_capacity(depth) }),
@@ -101,14 +102,16 @@ fn serve(request: &mut Request) -> Status {
 /// A queue that answers at the next reap.
 struct Prompt {
     taken: Vec<(Tag, Status)>,
-    /// How many of `taken` have been answered.
+    /// How many of `taken` have been answered. They are cleared away when they are as many as
+    /// there are tags, or all: to do it for each is to move all others for each.
     answered: usize,
+    depth: usize,
     answers_per_reap: usize,
 }
 
 impl DriverQueue for Prompt {
     fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
-        if self.answered > 0 {
+        if self.answered == self.taken.len() || self.answered >= self.depth {
             self.taken.drain(..self.answered);
             self.answered = 0;
         }

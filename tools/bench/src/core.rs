@@ -16,7 +16,7 @@ use serde::Serialize;
 use weir_bio::{Bio, Buf, Nanos};
 use weir_load::{Access, Amount, Ask, Direction, Ground, Job, Stream, Workload};
 use weir_local::Null;
-use weir_queue::{Bell, Config, Device, Lane, QueueMode, Spread, Submitter};
+use weir_queue::{Bell, Completion, Config, Device, Lane, QueueMode, Spread, Submitter};
 use weir_ring::Wake;
 
 use crate::cpu::{Syscalls, pin, thread_time};
@@ -202,7 +202,9 @@ impl Bench<'_> {
 
     /// As many under way as asked.
     fn fill(&mut self) {
-        self.submit(self.buffers.len(), self.now());
+        let now = self.now();
+        self.submit(self.buffers.len(), now);
+        self.submitter.flush_plug(now);
     }
 
     /// One batch in, one batch out, under one stamp as in a reactor. Returns how many ended.
@@ -210,15 +212,13 @@ impl Bench<'_> {
     fn pass(&mut self) -> usize {
         let now = self.now();
         self.submit(usize::from(self.options.batch).min(self.buffers.len()), now);
-        if let Some(lane) = &mut self.lane {
-            lane.run(now);
-        }
-        let Bench { buffers, checksum, stream, .. } = self;
-        self.submitter.complete(now, |completion| {
+        let Bench { lane, submitter, buffers, checksum, stream, .. } = self;
+        let each = |completion: Completion| {
             stream.ended(0, true, now);
             *checksum = checksum.wrapping_mul(31).wrapping_add(completion.status as u64 + 1);
             buffers.extend(completion.data.into_spare());
-        })
+        };
+        submitter.pass(lane.as_mut(), now, || now, each)
     }
 
     #[inline(always)]
@@ -233,7 +233,6 @@ impl Bench<'_> {
                 break;
             }
         }
-        self.submitter.flush_plug(now);
     }
 }
 

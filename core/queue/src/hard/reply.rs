@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_bio::{GroupId, Nanos, SubmitterId};
-use weir_ring::Outgoing;
+use weir_ring::{Incoming, Outgoing};
 
 use crate::bell::Port;
 use crate::event::{Place, Sink, What, lane_tells};
@@ -84,6 +84,27 @@ impl Replies {
     #[inline]
     pub(crate) fn take_throttled(&mut self) -> Option<TrackedEnds> {
         (!self.throttled.is_empty()).then(|| std::mem::take(&mut self.throttled))
+    }
+
+    /// Takes what has ended of a submitter whose thread this is: it need not go through the inbox.
+    /// None if something waits there, which comes before it.
+    #[inline]
+    pub(crate) fn take_own(&mut self, submitter: SubmitterId) -> Incoming<Request> {
+        match self.lines.get_mut(usize::from(submitter.0)) {
+            Some(Some(line)) if line.port.inbox.is_empty() => {
+                if self.touched == [submitter.0] {
+                    self.touched.clear();
+                }
+                line.chain.take()
+            }
+            _ => Incoming::empty(),
+        }
+    }
+
+    /// Whether something has ended that [`post`](Replies::post) or the throttle is to tell of.
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        !self.touched.is_empty() || !self.throttled.is_empty()
     }
 
     /// Posts every chain; a submitter whose inbox was empty is told.

@@ -151,6 +151,18 @@ impl Tags {
         }
     }
 
+    /// Whether [`take`](Tags::take) gives one of the lane's own for certain.
+    #[inline]
+    pub(crate) fn has_own(&self) -> bool {
+        matches!(self, Tags::Own(Own { free, .. }) if !free.is_empty())
+    }
+
+    /// Whether no request has a tag of the lane's own.
+    #[inline]
+    pub(crate) fn are_own_and_free(&self) -> bool {
+        matches!(self, Tags::Own(own) if own.free.len() == usize::from(own.used))
+    }
+
     /// The pass is over: lanes that wait for tags hear of it if it may have changed what they find.
     #[inline]
     pub(crate) fn end_pass(&mut self) {

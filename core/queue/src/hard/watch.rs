@@ -63,7 +63,7 @@ pub(super) struct Watch {
     /// The queue has taken in requests of a lane in need, and not sent all it has since.
     inherits: bool,
     /// Dispatch is paused.
-    paused: bool,
+    pub(super) paused: bool,
     /// When dispatch was last seen to be paused, or to go on.
     paused_at: Nanos,
     /// It has handed requests back, and not all has been sent since.
@@ -76,7 +76,7 @@ pub(super) struct Watch {
     pub(super) held: Vec<RequestClaim>,
     seen_lifted: u64,
     /// Requests that may not wait have ended at a fence.
-    refused: bool,
+    pub(super) refused: bool,
     /// A fence of this queue was lifted, and the lanes that wait are not told yet.
     pub(super) lifted: bool,
     /// Holds are to be sent on.

@@ -23,7 +23,10 @@ use crate::snapshot::{Current, Snapshot};
 use crate::wbt::Wbt;
 
 mod ask;
+mod lone;
 mod need;
+
+pub(crate) use lone::Feed;
 
 /// How long a lane counts on the one that stands: what it takes to sleep and be woken.
 const PATIENCE_NS: u64 = 20_000;

@@ -145,6 +145,25 @@ impl Soft {
         })
     }
 
+    /// Whether all that was handed over has been taken.
+    #[inline(always)]
+    pub(crate) fn is_drained(&mut self) -> bool {
+        (self.active_count == 0 || self.unmark_drained()) && !self.has_news()
+    }
+
+    /// Unmarks contexts that have given all without having been asked for more; whether none is
+    /// left.
+    #[cold]
+    fn unmark_drained(&mut self) -> bool {
+        for context in 0..self.contexts.len() {
+            let drained = self.contexts[context].as_ref().is_none_or(|known| known.count() == 0);
+            if drained && self.active[context / 64] & 1 << (context % 64) != 0 {
+                self.unmark(context);
+            }
+        }
+        self.active_count == 0
+    }
+
     /// Looks which rings have something; `strike` is told of those that are looked at no more,
     /// after which the ring is looked at once again.
     #[inline]

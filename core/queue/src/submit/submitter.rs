@@ -18,13 +18,15 @@ use crate::event::{Silent, Sink, What, submitter_tells};
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{Leaving, Orphan, Path, Shared};
 use crate::snapshot::Snapshot;
-use crate::stats::{Streak, SubmitterStats, Tally};
+use crate::stats::{SubmitterStats, Tally};
 
 mod commands;
+mod counting;
 mod held;
 mod keepsake;
 mod layout;
 mod parts;
+mod pass;
 pub(crate) mod patch;
 mod plug;
 mod telling;
@@ -247,7 +249,8 @@ impl Drop for Submitter {
         // plug, by its own clock.
         core.turns_single = None;
         let now = core.last_now;
-        core.take_ended(now, &mut drop, Silent);
+        let arrived = core.port.inbox.take();
+        core.take_ended(arrived, now, &mut drop, Silent);
         let shared = Arc::clone(&core.shared);
         if core.member.inside() == 0 {
             shared.retire(core.leave());
@@ -463,11 +466,23 @@ impl Core {
     pub(crate) fn complete(
         &mut self,
         now: Nanos,
+        each: impl FnMut(Completion),
+        sink: impl Sink,
+    ) -> usize {
+        let arrived = self.port.inbox.take();
+        self.complete_arrived(arrived, now, each, sink)
+    }
+
+    #[inline(always)]
+    fn complete_arrived(
+        &mut self,
+        arrived: Incoming<Request>,
+        now: Nanos,
         mut each: impl FnMut(Completion),
         sink: impl Sink,
     ) -> usize {
         self.last_now = now;
-        let ended = self.take_ended(now, &mut each, sink);
+        let ended = self.take_ended(arrived, now, &mut each, sink);
         if !self.backlog.is_empty() && !self.free.is_empty() {
             self.send_backlog(now, sink);
         }
@@ -480,11 +495,11 @@ impl Core {
     #[inline(always)]
     fn take_ended(
         &mut self,
+        arrived: Incoming<Request>,
         now: Nanos,
         each: &mut impl FnMut(Completion),
         sink: impl Sink,
     ) -> usize {
-        let arrived = self.port.inbox.take();
         if arrived.is_empty() && self.ended.is_empty() {
             return 0;
         }
@@ -523,64 +538,6 @@ impl Core {
         }
         self.stats.handing_over.set(0);
         ended
-    }
-
-    /// Puts what came into the statistics and says how many there are.
-    #[inline]
-    fn count_arrived(&mut self, arrived: &Incoming<Request>, now: Nanos) -> usize {
-        if arrived.is_empty() {
-            return 0;
-        }
-        if !self.snapshot.iostats {
-            return self.count_uncounted(arrived);
-        }
-        self.stats.account_busy(&self.shared.stamp, now, || true);
-        if let Some(partition) = &self.partition {
-            self.stats.account_partition(&partition.stamp, now, || true);
-        }
-        let (mut count, mut streak) = (0, Streak::default());
-        arrived.for_each_ref(|request| {
-            debug_assert_eq!(request.state, State::Complete, "a request comes back unfinished");
-            count += 1;
-            let stamps = (request.accepted_at, request.issued_at, request.done_at);
-            if streak.stamps != stamps {
-                self.stats.account(&mut streak);
-                streak.stamps = stamps;
-            }
-            let ok = request.status.is_ok();
-            if !ok {
-                // A bio in parts is one error, however many of them failed.
-                self.stats.errors.add(u64::from(request.split == Request::WHOLE));
-                if request.refused {
-                    self.payer.give_back_refused(request, &self.snapshot.limits);
-                    return;
-                }
-                failing::note(&self.shared, self.partition.as_deref(), request);
-            }
-            let sectors = if ok { request.rq.sectors } else { 0 };
-            streak.count(request.rq.op, request.absorbed, sectors);
-        });
-        self.stats.account(&mut streak);
-        count
-    }
-
-    /// Says how many came, and writes nothing that `iostats` covers. The switch is thrown while the
-    /// device is frozen, so a request is counted whole or not at all.
-    #[cold]
-    fn count_uncounted(&self, arrived: &Incoming<Request>) -> usize {
-        let mut count = 0;
-        arrived.for_each_ref(|request| {
-            count += 1;
-            let failed = !request.status.is_ok();
-            let whole = failed && request.split == Request::WHOLE;
-            self.stats.errors.add(u64::from(whole));
-            if whole && request.refused {
-                self.payer.give_back_refused(request, &self.snapshot.limits);
-            } else if failed && !request.refused {
-                failing::note(&self.shared, self.partition.as_deref(), request);
-            }
-        });
-        count
     }
 
     /// The bio of an ended request; its slot is free again.

@@ -172,10 +172,9 @@ impl Core {
         Err(Why::Full)
     }
 
-    pub(crate) fn flush_plug<S: Sink>(&mut self, now: Nanos, sink: S) {
-        if self.plug.is_empty() && self.touched == 0 {
-            return;
-        }
+    /// The plug is about to be flushed: the busy time until now depends on what was there before.
+    #[inline(always)]
+    pub(super) fn account_unplugged(&mut self, now: Nanos) {
         self.last_now = now;
         let shared = &self.shared;
         if self.snapshot.iostats {
@@ -185,6 +184,13 @@ impl Core {
                 self.stats.account_partition(&partition.stamp, now, is_busy);
             }
         }
+    }
+
+    pub(crate) fn flush_plug<S: Sink>(&mut self, now: Nanos, sink: S) {
+        if self.plug.is_empty() && self.touched == 0 {
+            return;
+        }
+        self.account_unplugged(now);
         let mq = match &self.shared.path {
             Path::Mq(mq) => mq,
             Path::Sq(sq) => {

@@ -1,0 +1,312 @@
+//! A pass of a thread that has a submitter and its lane: the short way of a lone request keeps to
+//! everything that the long one keeps to.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use weir_bio::{Bio, Buf, Limits, Nanos, Status};
+use weir_local::Null;
+use weir_queue::driver::{Affinity, Batch, Done, DriverQueue, Queues, Tag};
+use weir_queue::{
+    Bell, Config, Device, Driver, DriverError, Home, Lane, Progress, Refused, Step, Submitter,
+    Watch,
+};
+
+/// Counts how often the thread is woken.
+struct Woken(Arc<AtomicUsize>);
+
+impl weir_ring::Wake for Woken {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A device that notes in which order requests reach it, and answers so many at each reap.
+#[derive(Clone)]
+struct Noting {
+    depth: u16,
+    answers: usize,
+    came: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Driver for Noting {
+    fn limits(&self) -> Limits {
+        Limits::of_memory(1 << 20)
+    }
+
+    fn queues(&self) -> Queues {
+        let (depth, home) = (self.depth, Affinity::Any);
+        Queues { max: 4, depth, reserved: 0, shared_tags: false, home }
+    }
+
+    fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        Ok(Box::new(NotingQueue(self.clone(), Vec::new())))
+    }
+}
+
+struct NotingQueue(Noting, Vec<Tag>);
+
+impl DriverQueue for NotingQueue {
+    fn submit(&mut self, batch: &mut Batch<'_>, _: Nanos) {
+        batch.take_all(|tag, request| {
+            self.0.came.lock().unwrap().push(request.rq().sector);
+            self.1.push(tag);
+        });
+    }
+
+    fn commit(&mut self, _: Nanos) {}
+
+    fn reap(&mut self, _: Nanos, done: &mut Done) {
+        let answered = self.0.answers.min(self.1.len());
+        self.1.drain(..answered).for_each(|tag| done.push(tag, Status::Ok));
+    }
+
+    fn in_flight(&self) -> usize {
+        self.1.len()
+    }
+}
+
+/// One lane and its submitter, on one thread.
+struct Scene {
+    device: Device,
+    lane: Lane,
+    submitter: Submitter,
+    bell: Arc<Bell>,
+    woken: Arc<AtomicUsize>,
+    now: Nanos,
+}
+
+impl Scene {
+    fn new(driver: impl Driver + 'static) -> Scene {
+        let scheduler = Some("none".into());
+        let config = Config { name: "sda".into(), scheduler, timeout_ns: 0, ..Config::default() };
+        let device = Device::new(config, Arc::new(driver)).unwrap();
+        let woken = Arc::new(AtomicUsize::new(0));
+        let bell = Bell::new(Box::new(Woken(Arc::clone(&woken))), 8);
+        let mut lane = device.open_lane(0, &bell).unwrap();
+        let submitter = device.submitter(&bell, 0, 0).unwrap();
+        lane.run(Nanos::ZERO);
+        Scene { device, lane, submitter, bell, woken, now: Nanos(1_000) }
+    }
+
+    /// One that answers each request some time later.
+    fn slow() -> Scene {
+        Scene::new(Null::new(1 << 20).unwrap().latency_ns(500))
+    }
+
+    fn noting(depth: u16, answers: usize) -> (Scene, Arc<Mutex<Vec<u64>>>) {
+        let noting = Noting { depth, answers, came: Arc::default() };
+        let came = Arc::clone(&noting.came);
+        (Scene::new(noting), came)
+    }
+
+    fn submit(&mut self, sector: u64) {
+        let bio = Bio::read(sector, Buf::zeroed(512)).cookie(sector);
+        self.submitter.submit(bio, self.now).unwrap();
+    }
+
+    /// The cookies of what ended in a pass.
+    fn pass(&mut self) -> Vec<u64> {
+        let (mut ended, later) = (Vec::new(), self.now + 7);
+        let each = |completion: weir_queue::Completion| {
+            assert_eq!(completion.status, Status::Ok);
+            ended.push(completion.cookie);
+        };
+        let count = self.submitter.pass(Some(&mut self.lane), self.now, || later, each);
+        assert_eq!(count, ended.len());
+        ended
+    }
+
+    fn watch(&self) -> Watch {
+        Watch::new(&self.bell, 3)
+    }
+
+    /// Carries a step out, with passes in between, and says in how many.
+    fn carry_out<S: Step>(&mut self, mut step: S) -> S::Out {
+        for _ in 0..100 {
+            if let Progress::Ended(out) = step.poll(self.now) {
+                return out;
+            }
+            self.now = self.now + 1_000;
+            self.pass();
+        }
+        panic!("it never ends");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // A request that is given up panics.
+        while self.submitter.in_flight() > 0 && !std::thread::panicking() {
+            self.now = self.now + 1_000;
+            self.pass();
+        }
+    }
+}
+
+#[test]
+fn a_lone_request_goes_out_and_comes_back_in_one_pass_and_rings_for_nothing() {
+    let mut scene = Scene::new(Null::new(1 << 20).unwrap());
+    scene.bell.ready().take(|_| {});
+    scene.bell.doorbell().prepare_sleep();
+    for sector in 0..40 {
+        scene.submit(sector);
+        assert_eq!(scene.pass(), [sector]);
+        assert!(!scene.bell.ready().any() && !scene.lane.has_work(), "there is nothing to look at");
+        assert_eq!((scene.submitter.in_flight(), scene.lane.wake_at()), (0, None));
+    }
+    assert_eq!(scene.woken.load(Ordering::Relaxed), 0);
+    let stats = scene.device.stats();
+    let reads = &stats.directions[0];
+    assert_eq!((reads.ios, reads.sectors, stats.in_flight), (40, 40, 0));
+    // From the pass to the time that the driver was asked again.
+    assert_eq!((reads.wait.max_ns(), reads.device.max_ns(), reads.ns), (0, 7, 40 * 7));
+}
+
+#[test]
+fn what_is_in_the_ring_is_not_overtaken() {
+    let (mut scene, came) = Scene::noting(8, 1);
+    scene.submit(10);
+    scene.submitter.flush_plug(scene.now);
+    scene.submit(20);
+    scene.pass();
+    assert_eq!(*came.lock().unwrap(), [10, 20]);
+}
+
+#[test]
+fn what_waits_for_a_tag_is_not_overtaken_and_neither_is_what_has_ended() {
+    let (mut scene, came) = Scene::noting(2, 1);
+    let mut ended = Vec::new();
+    for sector in 1..=9 {
+        scene.submit(sector * 10);
+        if sector % 4 == 0 {
+            // The long way, whose ends wait in the inbox.
+            scene.submitter.flush_plug(scene.now);
+            scene.lane.run(scene.now);
+        } else {
+            ended.extend(scene.pass());
+        }
+    }
+    while ended.len() < 9 {
+        ended.extend(scene.pass());
+    }
+    let order: Vec<u64> = (1..=9).map(|sector| sector * 10).collect();
+    assert_eq!((came.lock().unwrap().clone(), ended), (order.clone(), order));
+}
+
+#[test]
+fn a_driver_that_has_something_is_asked_once_in_a_pass() {
+    let (mut scene, _) = Scene::noting(8, 1);
+    (0..3).for_each(|sector| scene.submit(sector * 10));
+    assert_eq!(scene.pass(), [], "they go the long way, and it has just got them");
+    scene.submit(40);
+    assert_eq!(scene.pass(), [0]);
+    assert_eq!(scene.pass(), [10]);
+    assert_eq!((scene.pass(), scene.pass()), (vec![20], vec![40]));
+}
+
+#[test]
+fn a_freeze_waits_for_a_request_on_the_short_way_and_its_caller_is_told() {
+    let mut scene = Scene::slow();
+    scene.submit(8);
+    assert_eq!(scene.pass(), []);
+    let mut freezing = scene.device.begin_freeze(&scene.watch());
+    assert!(matches!(freezing.poll(scene.now), Progress::Waits));
+    let refused = scene.submitter.submit(Bio::read(0, Buf::zeroed(512)), scene.now);
+    assert!(matches!(refused, Err(Refused::Frozen(_))));
+    scene.bell.ready().take(|_| {});
+    scene.now = scene.now + 500;
+    assert_eq!(scene.pass(), [8]);
+    assert!(scene.bell.ready().has(3), "the last has left");
+    let Progress::Ended(frozen) = freezing.poll(scene.now) else { panic!("it is at rest") };
+    drop(frozen);
+    scene.submit(16);
+    assert_eq!(scene.pass(), []);
+}
+
+#[test]
+fn nothing_is_sent_while_dispatch_is_paused() {
+    let (mut scene, came) = Scene::noting(8, 8);
+    scene.submit(1);
+    assert_eq!(scene.pass(), [1]);
+    let quiescing = scene.device.begin_quiesce(&scene.watch());
+    let quiesced = scene.carry_out(quiescing);
+    scene.submit(2);
+    assert_eq!((scene.pass(), scene.pass()), (vec![], vec![]));
+    assert_eq!(*came.lock().unwrap(), [1]);
+    drop(quiesced);
+    scene.submit(3);
+    let mut ended = scene.pass();
+    ended.extend(scene.pass());
+    assert_eq!((ended, came.lock().unwrap().clone()), (vec![2, 3], vec![1, 2, 3]));
+}
+
+#[test]
+fn the_scheduler_is_switched_while_requests_go_the_short_way() {
+    let mut scene = Scene::slow();
+    for (turn, name) in ["mq-deadline", "none", "kyber", "none"].into_iter().enumerate() {
+        let turn = turn as u64;
+        scene.submit(turn * 8);
+        assert_eq!(scene.pass(), []);
+        let switching = scene.device.begin_switch(&scene.watch(), name);
+        scene.carry_out(switching).unwrap();
+        scene.submit(turn * 8);
+        scene.pass();
+        scene.now = scene.now + 500;
+        assert_eq!((scene.pass(), scene.device.scheduler()), (vec![turn * 8], name));
+    }
+    assert_eq!(scene.device.stats().directions[0].ios, 8);
+}
+
+#[test]
+fn the_statistics_are_those_of_the_long_way() {
+    let run = |short: bool| {
+        let mut scene = Scene::slow();
+        let mut ended = 0;
+        for turn in 0..200_u64 {
+            scene.now = scene.now + 130 * (1 + turn % 7) * (1 + turn % 3);
+            // One, none, or two that merge.
+            for part in 0..[1, 0, 1, 2][turn as usize % 4] {
+                let sector = turn * 8 % 1000 + part;
+                let buf = Buf::zeroed(512);
+                let bio =
+                    if turn % 5 < 3 { Bio::read(sector, buf) } else { Bio::write(sector, buf) };
+                scene.submitter.submit(bio, scene.now).unwrap();
+            }
+            if short {
+                ended += scene.pass().len();
+            } else {
+                scene.submitter.flush_plug(scene.now);
+                scene.lane.run(scene.now);
+                ended += scene.submitter.complete(scene.now, drop);
+            }
+        }
+        (ended, format!("{:?}", scene.device.stats()))
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn a_home_takes_a_round_with_the_lane_of_the_submitter_and_with_any_other() {
+    let bell = || Bell::new(Box::new(Woken(Arc::default())), 8);
+    let scheduler = Some("none".into());
+    let config = Config { name: "sda".into(), queues: 2, scheduler, ..Config::default() };
+    let device = Device::new(config, Arc::new(Null::new(1 << 20).unwrap())).unwrap();
+    let (here, there) = (bell(), bell());
+    let (mut own, mut other) = (Home::new(Arc::clone(&here)), Home::new(there));
+    own.open(&device, 0).unwrap();
+    other.open(&device, 1).unwrap();
+    let mut round = |lane: usize, turns_other: bool| {
+        let mut submitter = device.submitter(&here, 0, lane).unwrap();
+        let (mut ended, now) = (0, Nanos(5));
+        submitter.submit(Bio::read(0, Buf::zeroed(512)), now).unwrap();
+        for _ in 0..4 {
+            ended += own.pass(&mut submitter, now, || now, drop);
+            if turns_other {
+                other.turn(now);
+            }
+        }
+        ended
+    };
+    assert_eq!((round(0, false), round(1, true)), (1, 1));
+}
