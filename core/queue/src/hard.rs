@@ -1,6 +1,5 @@
 //! A hard queue: driver tags, the tag table, the dispatch list, the flush machine and timeouts in
-//! front of one [`DriverQueue`]. Both paths use it; neither its locking nor its thread is decided
-//! here.
+//! front of one [`DriverQueue`]. Both paths use it; they decide its locking and its thread.
 
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
