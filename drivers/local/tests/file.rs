@@ -345,7 +345,11 @@ fn is_made(bed: &mut Bed, bios: Vec<Bio>, what: &str) -> bool {
     assert!(bed.rig.submit(bios, bed.now).is_none(), "{what}");
     assert_eq!(bed.rig.queue().in_flight(), left, "{what}");
     let made = bed.rig.queue().wake_at().is_some();
-    while left > 0 {
+    for reap in 0.. {
+        if left == 0 {
+            break;
+        }
+        assert!(reap < 100, "{what}: {left} without an answer");
         bed.wait();
         for answer in bed.rig.reap(bed.now) {
             assert_eq!(answer.status, Status::Ok, "{what}");
