@@ -298,8 +298,9 @@ pub enum Cancel {
     Recovering,
 }
 
-/// One hardware queue of a device: the data side, with a home thread for life. No call may block:
-/// the thread turns other queues too.
+/// One hardware queue of a device: the data side, with a home thread for life. No call may block,
+/// as the thread turns other queues too, unless it was said that it
+/// [may](DriverQueue::may_block).
 ///
 /// # One answer for all bios
 /// A request is one bio or several neighbours that were merged, and its status ends all of them:

@@ -101,7 +101,7 @@ impl Lane {
     }
 
     /// One run of the hard queue: takes answers from the driver, sends what waits, posts
-    /// completions. Never blocks.
+    /// completions. Does not block, unless it [may](Lane::may_block).
     #[inline]
     pub fn run(&mut self, now: Nanos) {
         self.run_telling(now, Silent);

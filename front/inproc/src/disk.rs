@@ -521,13 +521,13 @@ impl Builder {
 
     /// Opens it for so many threads, each of which asks the [`LaneDisk`] for a session of its own
     /// and turns one hard queue in the calls of that. It has as many hard queues unless the target
-    /// states another number. Disks that it lies on are open before ([`over`](Builder::over)).
+    /// states more. Disks that it lies on are open before ([`over`](Builder::over)).
     ///
     /// # Errors
-    /// As [`open_inline`](Builder::open_inline), and a target with `queue_mode=sq`, with
-    /// `spread=round-robin`, or with disks below that would be opened with it.
+    /// As [`open_inline`](Builder::open_inline), and a target with fewer hard queues than threads,
+    /// with `queue_mode=sq`, `spread=round-robin`, or disks below that would be opened with it.
     pub fn open_lanes(self, threads: usize) -> Result<LaneDisk, Error> {
-        LaneDisk::new(self.without_reactors("with lanes", Some(threads))?)
+        LaneDisk::new(self.without_reactors("with lanes", Some(threads))?, threads)
     }
 
     /// What is opened for threads that turn it themselves, with so many hard queues if that is said
@@ -555,7 +555,8 @@ impl Builder {
             Ok(mut target) => {
                 let stated = target.queues_given || target.config.mode == QueueMode::Sq;
                 if let Some(queues) = queues.filter(|_| !stated) {
-                    target = target.with("queues", queues)?.checked()?;
+                    // Where that takes another option, as with a server, it has what it has.
+                    target = target.clone().with("queues", queues)?.checked().unwrap_or(target);
                 }
                 let opened = open::open_over(name, &target, 1, device_of)?;
                 let below = opened.below();
@@ -568,9 +569,8 @@ impl Builder {
             let all = below.iter().chain([&device]);
             all.flat_map(Device::legs).any(|leg| leg.is(disk.device()))
         };
-        let legs = over.iter().filter(|disk| lie(disk));
-        let legs = legs.map(|disk| Arc::clone(&disk.open)).collect();
-        Ok(Parts { device, below, notices, legs, close_limit })
+        let legs = over.iter().filter(|disk| lie(disk)).map(|disk| disk.open.clone()).collect();
+        Ok(Parts { device, below, notices, legs, is_carried: false, close_limit })
     }
 }
 

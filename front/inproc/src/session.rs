@@ -37,6 +37,7 @@ pub trait Turner: sealed::Turner {}
 
 mod sealed {
     use weir_bio::Nanos;
+    use weir_queue::Submitter;
 
     pub trait Turner {
         /// What was submitted is on its way: turns the lanes that are the session's to turn.
@@ -44,6 +45,11 @@ mod sealed {
 
         /// Blocks until there may be something new, or until then.
         fn sleep(&mut self, until: Option<Nanos>);
+
+        /// The session ends: this is its submitter, which is dropped next.
+        fn end(&mut self, submitter: &mut Submitter) {
+            let _ = submitter;
+        }
     }
 }
 
@@ -85,6 +91,12 @@ pub struct Session<T: Turner = Hosted> {
     // After the submitter: dropping it may close the disk.
     turner: T,
     one_thread: PhantomData<Cell<()>>,
+}
+
+impl<T: Turner> Drop for Session<T> {
+    fn drop(&mut self) {
+        self.turner.end(&mut self.submitter);
+    }
 }
 
 impl<T: Turner> Session<T> {
@@ -166,7 +178,7 @@ impl<T: Turner> Session<T> {
     }
 
     /// Sends on what the plug holds, hands each I/O that has ended to `each`, and says how many
-    /// there were. Does not block.
+    /// there were. Does not block, unless an inline session [may](InlineSession::may_block).
     #[inline]
     pub fn poll(&mut self, mut each: impl FnMut(Completion)) -> usize {
         self.look();

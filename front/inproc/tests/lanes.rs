@@ -178,8 +178,90 @@ fn what_has_no_hard_queue_for_each_thread_is_refused() {
     let error = Disk::builder("ram:1MiB").reactors(1).open_lanes(2).unwrap_err().to_string();
     assert!(error.contains("opened with lanes"), "{error}");
     assert!(Disk::builder("ram:1MiB").open_lanes(0).is_err());
+    let error = Disk::builder("ram:1MiB,queues=2").open_lanes(3).unwrap_err().to_string();
+    assert!(error.contains("3 threads are outside 1..=2"), "{error}");
     assert!(Disk::builder("ram:1MiB").open_lanes(65).is_err());
     let stated = lanes("ram:1MiB,queues=3", 2);
     assert_eq!(stated.queues(), 3);
     stated.close().unwrap();
+}
+
+/// Descriptors that this process has open.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn sessions_that_come_and_go_leave_nothing_behind_with_any_scheduler() {
+    for scheduler in ["none", "mq-deadline", "bfq", "kyber"] {
+        let disk = lanes(&format!("ram:1MiB,nr_requests=8,scheduler={scheduler}"), 4);
+        // A hard queue that no session ever had would gather who came and went.
+        let all: Vec<_> = (0..4).map(|_| disk.session().unwrap()).collect();
+        drop(all);
+        let before = descriptors();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let disk = &disk;
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let mut session = disk.session().unwrap();
+                        for n in 0..12 {
+                            let buf = Buf::filled(4096, |bytes| bytes.fill(round as u8));
+                            session.submit(Bio::write((thread * 16 + n) * 8, buf));
+                        }
+                        // With I/O under way, and by the drop as well.
+                        match round % 2 {
+                            0 => session.close().unwrap(),
+                            _ => drop(session),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(disk.device().stats().in_flight, 0, "{scheduler}");
+        let stats = disk.device().stats();
+        assert_eq!(stats.directions[1].total.count(), 9600, "{scheduler}");
+        // Other tests of this process have some, for a while.
+        let after = descriptors();
+        assert!(after < before + 300, "{scheduler}: {before} and then {after} descriptors");
+        disk.close().unwrap();
+    }
+}
+
+#[test]
+fn a_disk_whose_io_does_not_end_says_so_and_is_not_closed() {
+    let builder = Disk::builder("null:1MiB,latency_us=10000000").name("sda");
+    let disk = builder.close_limit(Duration::from_millis(50)).open_lanes(2).unwrap();
+    let mut session = disk.session().unwrap();
+    session.submit(Bio::write(0, Buf::zeroed(4096)));
+    let error = session.close().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unfinished, "{error}");
+    // The other hard queue goes on.
+    let error = disk.session().map(|_| disk.session().unwrap_err().to_string()).unwrap();
+    assert!(error.contains("has a session"), "{error}");
+    let error = disk.close().unwrap_err().to_string();
+    assert!(error.contains("I/O of 1 of its hard queues did not end"), "{error}");
+}
+
+#[test]
+fn a_disk_below_is_not_closed_before_the_one_with_lanes() {
+    let below = Disk::builder("ram:1MiB").name("low").open().unwrap();
+    let builder = Disk::builder("linear:low").name("high").over([&below]);
+    let disk = builder.close_limit(PATIENCE).open_lanes(2).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let disk = &disk;
+            scope.spawn(move || {
+                let mut session = disk.session().unwrap();
+                session.write_at(thread * 4096, &[thread as u8 + 1; 4096]).unwrap();
+            });
+        }
+    });
+    let error = below.close().unwrap_err().to_string();
+    assert!(error.contains("high"), "{error}");
+    disk.close().unwrap();
+    let mut block = [0; 4096];
+    below.session().unwrap().read_at(4096, &mut block).unwrap();
+    assert_eq!(block, [2; 4096]);
+    below.close().unwrap();
 }

@@ -88,10 +88,18 @@ impl OwnLanes {
     /// The system's: no descriptor is left.
     pub fn new(tokens: usize) -> io::Result<OwnLanes> {
         let wake = EventWake::new()?;
+        let bell = Bell::new(Box::new(wake.clone()), tokens);
+        OwnLanes::at(wake, bell)
+    }
+
+    /// The same at a bell that wakes by this, of a home that is no more.
+    ///
+    /// # Errors
+    /// The system's: no descriptor is left.
+    pub fn at(wake: EventWake, bell: Arc<Bell>) -> io::Result<OwnLanes> {
         let poller = Poller::new(Descriptors::new()?, TIMER)?;
         // By its level: another set looks at this one, which has no edges of its own.
         poller.add(wake.as_fd(), WAKE, Interest::READ)?;
-        let bell = Bell::new(Box::new(wake.clone()), tokens);
         let desk = OwnDesk {
             thread: std::thread::current().id(),
             bell: Arc::clone(&bell),
@@ -108,6 +116,12 @@ impl OwnLanes {
             desk: Arc::new(desk),
             one_thread: PhantomData,
         })
+    }
+
+    /// What its bell wakes by.
+    #[must_use]
+    pub fn wake(&self) -> &EventWake {
+        &self.wake
     }
 
     /// Where its submitters and steps are told.

@@ -1,13 +1,15 @@
 //! A session that turns its disk itself, on its own thread: no reactor, no hop to another thread.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_bio::Nanos;
 use weir_live::{Clock, OwnLanes, Unfinished};
-use weir_queue::{Device, Late, Progress, Step, Then, Watch};
+use weir_queue::{Device, Late, Progress, Step, Submitter, Then, Watch};
 
 use super::parts::{Lent, Parts};
 use super::{Session, Turner, sealed};
@@ -31,6 +33,8 @@ pub struct Inline {
     lent: Option<Lent>,
     close_limit: Duration,
     closed: bool,
+    /// Where a close that is waited for hears how it went.
+    told: Option<Rc<Cell<Result<(), Error>>>>,
 }
 
 /// A disk of one thread, and that thread's way into it: a [`Session`] that turns the disk's lanes
@@ -73,15 +77,25 @@ pub type InlineSession = Session<Inline>;
 
 impl Session<Inline> {
     pub(crate) fn inline(parts: Parts) -> Result<InlineSession, Error> {
-        let Parts { device, below, notices, legs, close_limit } = parts;
+        let Parts { device, below, notices, legs, is_carried, close_limit } = parts;
         let name = device.config().name.clone();
         let lanes = OwnLanes::new(CHANGES + 1).map_err(|e| Error::refused(&name, e))?;
         let bell = Arc::clone(lanes.bell());
-        carry(&legs, &name)?;
-        let (devices, closed) = (Vec::new(), false);
+        if !is_carried {
+            carry(&legs, &name)?;
+        }
         // From here on its drop closes what was opened.
-        let lent = None;
-        let mut turner = Inline { name, lanes, devices, notices, legs, lent, close_limit, closed };
+        let mut turner = Inline {
+            name,
+            lanes,
+            devices: Vec::new(),
+            notices,
+            legs,
+            lent: None,
+            close_limit,
+            closed: false,
+            told: None,
+        };
         for device in below.iter().chain([&device]) {
             turner.lanes.adopt(device)?;
             turner.devices.push(device.clone());
@@ -91,11 +105,10 @@ impl Session<Inline> {
     }
 
     /// Of one hard queue of a disk.
-    pub(super) fn of_lane(index: usize, lent: Lent) -> Result<InlineSession, Error> {
+    pub(super) fn of_lane(index: usize, mut lent: Lent) -> Result<InlineSession, Error> {
         let device = lent.device().clone();
         let name = device.config().name.clone();
-        let lanes = OwnLanes::new(CHANGES + 1).map_err(|e| Error::refused(&name, e));
-        let opened = lanes.and_then(|mut lanes| {
+        let opened = own_lanes(&mut lent, &name).and_then(|mut lanes| {
             lanes.adopt_lane(&device, index)?;
             Ok(lanes)
         });
@@ -116,6 +129,7 @@ impl Session<Inline> {
             close_limit: lent.close_limit(),
             lent: Some(lent),
             closed: false,
+            told: None,
         };
         let submitter = device.submitter(&bell, SUBMITTER, index)?;
         Ok(Session::of(&device, submitter, bell, turner))
@@ -182,14 +196,15 @@ impl Session<Inline> {
     }
 
     /// Lets the driver make calls that sleep in this thread, in calls of the session that turn its
-    /// disk: `file:` makes a write with FUA, or a flush, that is the disk's only I/O with one call
-    /// that returns when it is durable. A log of one writer has nothing to do meanwhile, and to be
-    /// told of the end by another thread takes longer; on a virtual machine much longer.
+    /// disk: `file:` makes a write with FUA, or a flush, that is the only I/O of its hard queue
+    /// with one call that returns when it is durable. A log of one writer has nothing to do
+    /// meanwhile, and to be told of the end by another thread takes longer; on a virtual machine
+    /// much longer.
     ///
     /// As long as the device does not answer such a call does not return: no time-out ends the
     /// I/O, `poll` and `submit` block too, and changes of the disk by other threads wait. So it is
     /// for disks of this machine, and for threads that would wait anyway. There is no way back, and
-    /// the disk keeps its one hard queue.
+    /// the session keeps its one hard queue.
     ///
     /// False, and nothing has changed: the driver makes no such calls, the disk has a single queue
     /// (`queue_mode=sq`), or the session has several hard queues.
@@ -218,11 +233,11 @@ impl Session<Inline> {
     /// I/O that did not end in time, with the disk, how many I/Os and the age of the oldest, or a
     /// flush that failed. The session is gone all the same, and memory that the back end may still
     /// touch is never freed.
-    pub fn close(self) -> Result<(), Error> {
-        let Session { submitter, mut turner, .. } = self;
-        // What it has under way goes on without it.
-        drop(submitter);
-        turner.close()
+    pub fn close(mut self) -> Result<(), Error> {
+        let end = Rc::new(Cell::new(Ok(())));
+        self.turner.told = Some(Rc::clone(&end));
+        drop(self);
+        end.replace(Ok(()))
     }
 }
 
@@ -260,9 +275,18 @@ impl Inline {
 
 /// Closes a disk whose hard queues no session has any more.
 pub(super) fn close(parts: Parts) -> Result<(), Error> {
-    // A session of all hard queues is one more that lies on them, and its end lets go of them.
-    uncarry(&parts.legs, &parts.device.config().name);
     InlineSession::inline(parts)?.close()
+}
+
+/// The home of a hard queue, at the bell that all its sessions have.
+fn own_lanes(lent: &mut Lent, name: &str) -> Result<OwnLanes, Error> {
+    let made = match lent.bell.take() {
+        Some((wake, bell)) => OwnLanes::at(wake, bell),
+        None => OwnLanes::new(CHANGES + 1),
+    };
+    let lanes = made.map_err(|error| Error::refused(name, error))?;
+    lent.bell = Some((lanes.wake().clone(), Arc::clone(lanes.bell())));
+    Ok(lanes)
 }
 
 /// Finishes what a hard queue was given, and closes it. The last session closes the disk if its
@@ -273,19 +297,36 @@ fn give_back(lanes: &mut OwnLanes, lent: Lent, until: Nanos) -> Result<(), Error
         lanes.turn(Clock.now());
         bell.ready().take(|_| ());
         let now = Clock.now();
-        if lanes.is_idle(now) {
-            lanes.close(|_| true);
+        let is_idle = lanes.is_idle(now);
+        if !is_idle && now < until {
+            lanes.sleep(Some(until));
+            continue;
+        }
+        let oldest_ns = lanes.oldest(|_| true).map(|at| now.since(at));
+        // Another lane may have sent it something meanwhile, which is looked at once more.
+        if lanes.close(|_| true) && is_idle {
             return lent.give_back().map_or(Ok(()), close);
         }
-        if now >= until {
-            let oldest_ns = lanes.oldest(|_| true).map(|at| now.since(at));
-            let device = lent.device();
-            let (name, requests) = (device.config().name.clone(), device.stats().in_flight);
-            lanes.close(|_| true);
-            drop(lent);
-            let late =
-                Unfinished { device: name, requests, oldest_ns, flush: None, obstacle: None };
-            return Err(Error::of(ErrorKind::Unfinished, late));
+        let device = lent.device();
+        let (name, requests) = (device.config().name.clone(), device.stats().in_flight);
+        lent.lose();
+        let late = Unfinished { device: name, requests, oldest_ns, flush: None, obstacle: None };
+        return Err(Error::of(ErrorKind::Unfinished, late));
+    }
+}
+
+/// Has all ended that a submitter was given, or gives that up then.
+fn finish(lanes: &mut OwnLanes, submitter: &mut Submitter, until: Nanos) {
+    let bell = Arc::clone(lanes.bell());
+    loop {
+        let now = Clock.now();
+        submitter.flush_plug(now);
+        lanes.turn(now);
+        bell.ready().take(|_| ());
+        // No call takes what ends now.
+        submitter.complete(now, drop);
+        if submitter.in_flight() == 0 || now >= until {
+            return;
         }
         lanes.sleep(Some(until));
     }
@@ -322,8 +363,13 @@ fn bring_to_rest(
 
 impl Drop for Inline {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
-            tracing::error!(disk = self.name, %error, "the disk was not closed in order");
+        let end = self.close();
+        match (&self.told, end) {
+            (Some(told), end) => told.set(end),
+            (None, Err(error)) => {
+                tracing::error!(disk = self.name, %error, "the disk was not closed in order");
+            }
+            (None, Ok(())) => {}
         }
     }
 }
@@ -338,6 +384,14 @@ impl sealed::Turner for Inline {
 
     fn sleep(&mut self, until: Option<Nanos>) {
         self.lanes.sleep(until);
+    }
+
+    fn end(&mut self, submitter: &mut Submitter) {
+        // A whole disk goes on until all has ended. A hard queue is closed, and what it does not
+        // hold yet, as the scheduler has it, no other thread need turn.
+        if self.lent.is_some() {
+            finish(&mut self.lanes, submitter, Clock.now() + nanos(self.close_limit));
+        }
     }
 }
 

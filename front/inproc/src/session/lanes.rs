@@ -38,10 +38,10 @@ use crate::shared::carry;
 /// A session stays on the thread that asked for it, as any [`InlineSession`] does, and turns its
 /// own hard queue alone. The threads share the disk: its size, statistics, scheduler and flushes,
 /// which make durable what any of them was told is written. A change of the disk, as of
-/// its scheduler, waits for each thread that has a session until it makes a call of that or gives
-/// it back; the number of hard queues does not change. With a scheduler other than `none`, which
-/// such a disk has unless its target states one, a hard queue may have to pick I/O of another: then
-/// each thread comes back for a [`poll`](super::Session::poll) in time.
+/// its scheduler, waits for each thread whose session has I/O, until that makes a call of the
+/// session; the number of hard queues does not change. A disk of several hard queues has the
+/// scheduler `none` unless its target states one. With another scheduler a hard queue may have to
+/// pick I/O of another: then each thread comes back for a [`poll`](super::Session::poll) in time.
 ///
 /// Dropping it with sessions left leaves the disk to the last of them, whose end closes it. What
 /// goes wrong then is logged as an error.
@@ -50,7 +50,7 @@ pub struct LaneDisk {
 }
 
 impl LaneDisk {
-    pub(crate) fn new(parts: Parts) -> Result<LaneDisk, Error> {
+    pub(crate) fn new(parts: Parts, threads: usize) -> Result<LaneDisk, Error> {
         let config = parts.device.config();
         let name = &config.name;
         if !parts.below.is_empty() {
@@ -69,7 +69,15 @@ impl LaneDisk {
                 "disk {name}: spread=round-robin sends a thread's I/O to the hard queues of others"
             )));
         }
+        let queues = usize::from(parts.device.queues());
+        if !(1..=queues).contains(&threads) {
+            return Err(Error::new(format!(
+                "disk {name}: {threads} threads are outside 1..={queues}, its hard queues \
+                 (queues=; a server connections=)"
+            )));
+        }
         carry(&parts.legs, name)?;
+        let parts = Parts { is_carried: true, ..parts };
         Ok(LaneDisk { kept: Arc::new(Kept::new(parts)) })
     }
 
@@ -114,15 +122,37 @@ impl LaneDisk {
     /// Closes the disk: flushes, and gives its file or its connections up.
     ///
     /// # Errors
-    /// [`ErrorKind::Unfinished`]: sessions are left, of which the last one closes the disk; or it
-    /// did not flush in time, as for [`InlineSession::close`].
+    /// [`ErrorKind::Unfinished`]: sessions are left, of which the last one closes the disk; or I/O
+    /// of a session did not end; or it did not flush in time, as for [`InlineSession::close`].
+    /// [`ErrorKind::Refused`]: to flush, its hard queues are opened on this thread, for which the
+    /// system lacked something, as descriptors. Then the drop of the handle, which follows, tries
+    /// once more, and gives the disk up without a flush.
     pub fn close(self) -> Result<(), Error> {
         if let Some(parts) = self.kept.let_go() {
-            return inline::close(parts);
+            return self.try_to_close(parts);
         }
         let (name, sessions) = (&self.device().config().name, self.kept.sessions());
-        let what = format!("disk {name}: sessions are left ({sessions}): the last one closes it");
+        let what = match (sessions, self.kept.lost()) {
+            (0, lost) => format!(
+                "disk {name}: I/O of {lost} of its hard queues did not end: it stays as it is, and \
+                 its file or its connections in use, until the process ends"
+            ),
+            (_, 0) => format!("disk {name}: sessions are left ({sessions}): the last closes it"),
+            (_, lost) => format!(
+                "disk {name}: sessions are left ({sessions}), and I/O of {lost} of its hard queues \
+                 did not end: it stays in use until the process ends"
+            ),
+        };
         Err(Error::of(ErrorKind::Unfinished, what))
+    }
+
+    /// What cannot be closed may be closed in a moment: by the drop of the handle.
+    fn try_to_close(&self, parts: Parts) -> Result<(), Error> {
+        let closed = inline::close(parts.clone());
+        if closed.is_err() {
+            self.kept.put_back(parts);
+        }
+        closed
     }
 }
 
@@ -134,10 +164,17 @@ impl fmt::Debug for LaneDisk {
 
 impl Drop for LaneDisk {
     fn drop(&mut self) {
-        let Some(parts) = self.kept.let_go() else { return };
-        if let Err(error) = inline::close(parts) {
-            let disk = &self.device().config().name;
+        let disk = &self.device().config().name;
+        if let Some(parts) = self.kept.let_go()
+            && let Err(error) = inline::close(parts)
+        {
             tracing::error!(disk, %error, "the disk was not closed in order");
+        }
+        if self.kept.lost() > 0 {
+            tracing::error!(
+                disk,
+                "I/O did not end: the disk is not closed before the process ends"
+            );
         }
     }
 }

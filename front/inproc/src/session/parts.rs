@@ -3,17 +3,21 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weir_queue::Device;
+use weir_live::EventWake;
+use weir_queue::{Bell, Device};
 
 use crate::shared::Open;
 
 /// What it takes to make a session of a whole disk.
+#[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) device: Device,
     /// Each after those that it lies on.
     pub(crate) below: Vec<Device>,
     pub(crate) notices: Vec<String>,
     pub(crate) legs: Vec<Arc<Open>>,
+    /// The legs know of it.
+    pub(crate) is_carried: bool,
     pub(crate) close_limit: Duration,
 }
 
@@ -26,8 +30,11 @@ pub(super) struct Kept {
 }
 
 struct State {
-    /// Hard queues that no session has, the next one last.
-    free: Vec<usize>,
+    /// Hard queues that no session has, the next one last. Each keeps its bell: a lane remembers
+    /// all that it ever had.
+    free: Vec<(usize, Option<HomeBell>)>,
+    /// Hard queues that no session has or will have, because their I/O did not end.
+    lost: usize,
     /// The program has its handle of the disk.
     has_handle: bool,
     /// Until the disk is closed.
@@ -38,26 +45,43 @@ struct State {
 pub(super) struct Lent {
     kept: Arc<Kept>,
     index: usize,
+    /// None before its first session.
+    pub(super) bell: Option<HomeBell>,
 }
+
+/// The bell of a hard queue's home, and what it wakes by.
+type HomeBell = (EventWake, Arc<Bell>);
 
 impl Kept {
     pub(super) fn new(parts: Parts) -> Kept {
         let (device, notices) = (parts.device.clone(), parts.notices.clone());
         let close_limit = parts.close_limit;
-        let free = (0..usize::from(device.queues())).rev().collect();
-        let state = Mutex::new(State { free, has_handle: true, parts: Some(parts) });
+        let free = (0..usize::from(device.queues())).rev().map(|index| (index, None)).collect();
+        let state = State { free, lost: 0, has_handle: true, parts: Some(parts) };
+        let state = Mutex::new(state);
         Kept { device, notices, close_limit, state }
     }
 
     /// A hard queue that no session has, and its number.
     pub(super) fn lend(kept: &Arc<Kept>) -> Option<(usize, Lent)> {
-        let index = kept.state().free.pop()?;
-        Some((index, Lent { kept: Arc::clone(kept), index }))
+        let (index, bell) = kept.state().free.pop()?;
+        Some((index, Lent { kept: Arc::clone(kept), index, bell }))
     }
 
     /// Sessions that have a hard queue.
     pub(super) fn sessions(&self) -> usize {
-        usize::from(self.device.queues()) - self.state().free.len()
+        let state = self.state();
+        usize::from(self.device.queues()) - state.free.len() - state.lost
+    }
+
+    /// Hard queues whose I/O did not end.
+    pub(super) fn lost(&self) -> usize {
+        self.state().lost
+    }
+
+    /// It was not closed: what it takes to try again.
+    pub(super) fn put_back(&self, parts: Parts) {
+        self.state().parts = Some(parts);
     }
 
     /// The handle goes: the disk, to be closed, if no session has a hard queue.
@@ -89,8 +113,14 @@ impl Lent {
     }
 
     /// The hard queue is closed: the disk, to be closed, if this was the last session and the
-    /// handle has gone. One that is dropped instead stays open for ever.
+    /// handle has gone.
     pub(super) fn give_back(self) -> Option<Parts> {
-        self.kept.leave(|state| state.free.push(self.index))
+        let Lent { kept, index, bell } = self;
+        kept.leave(|state| state.free.push((index, bell)))
+    }
+
+    /// The hard queue has I/O that did not end, and stays as it is for ever.
+    pub(super) fn lose(self) {
+        self.kept.state().lost += 1;
     }
 }

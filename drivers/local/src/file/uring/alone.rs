@@ -54,7 +54,8 @@ impl UringQueue {
         let Some(job) = &mut self.slots[usize::from(tag.0)].job else { return };
         let result = match self.workers.flushed() {
             Some(flushed) if job.call == Call::Flush => {
-                self.turns.begins(tag);
+                let begins = self.turns.begins(tag);
+                debug_assert!(begins, "a flush is under way beside one that is alone");
                 rustix::fs::fdatasync(flushed).map(|()| 0)
             }
             _ => crew::call(job, &self.target, &self.target.flushes),
