@@ -1,7 +1,7 @@
 //! A pass of a thread that has a submitter and its lane: the short way of a lone request keeps to
 //! everything that the long one keeps to.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
@@ -25,8 +25,11 @@ impl weir_ring::Wake for Woken {
 #[derive(Clone)]
 struct Noting {
     depth: u16,
-    answers: usize,
+    answers: Arc<AtomicUsize>,
     came: Arc<Mutex<Vec<u64>>>,
+    /// The first request of this sector gets no answer.
+    never: Option<u64>,
+    silent: Arc<AtomicBool>,
 }
 
 impl Driver for Noting {
@@ -40,29 +43,38 @@ impl Driver for Noting {
     }
 
     fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
-        Ok(Box::new(NotingQueue(self.clone(), Vec::new())))
+        Ok(Box::new(NotingQueue(self.clone(), Vec::new(), None)))
     }
 }
 
-struct NotingQueue(Noting, Vec<Tag>);
+/// With what it has, and what it does not answer.
+struct NotingQueue(Noting, Vec<Tag>, Option<Tag>);
 
 impl DriverQueue for NotingQueue {
     fn submit(&mut self, batch: &mut Batch<'_>, _: Nanos) {
         batch.take_all(|tag, request| {
-            self.0.came.lock().unwrap().push(request.rq().sector);
-            self.1.push(tag);
+            let sector = request.rq().sector;
+            self.0.came.lock().unwrap().push(sector);
+            if self.0.never.take_if(|never| *never == sector).is_some() {
+                self.2 = Some(tag);
+            } else {
+                self.1.push(tag);
+            }
         });
     }
 
     fn commit(&mut self, _: Nanos) {}
 
     fn reap(&mut self, _: Nanos, done: &mut Done) {
-        let answered = self.0.answers.min(self.1.len());
+        if !self.0.silent.load(Ordering::Relaxed) {
+            self.1.extend(self.2.take());
+        }
+        let answered = self.0.answers.load(Ordering::Relaxed).min(self.1.len());
         self.1.drain(..answered).for_each(|tag| done.push(tag, Status::Ok));
     }
 
     fn in_flight(&self) -> usize {
-        self.1.len()
+        self.1.len() + usize::from(self.2.is_some())
     }
 }
 
@@ -74,19 +86,30 @@ struct Scene {
     bell: Arc<Bell>,
     woken: Arc<AtomicUsize>,
     now: Nanos,
+    /// Of a device that notes.
+    answers: Arc<AtomicUsize>,
+    silent: Arc<AtomicBool>,
+    /// Cookies of what timed out.
+    late: Vec<u64>,
 }
 
 impl Scene {
     fn new(driver: impl Driver + 'static) -> Scene {
+        Scene::timed(driver, 0)
+    }
+
+    fn timed(driver: impl Driver + 'static, timeout_ns: u64) -> Scene {
         let scheduler = Some("none".into());
-        let config = Config { name: "sda".into(), scheduler, timeout_ns: 0, ..Config::default() };
+        let config = Config { name: "sda".into(), scheduler, timeout_ns, ..Config::default() };
         let device = Device::new(config, Arc::new(driver)).unwrap();
         let woken = Arc::new(AtomicUsize::new(0));
         let bell = Bell::new(Box::new(Woken(Arc::clone(&woken))), 8);
         let mut lane = device.open_lane(0, &bell).unwrap();
         let submitter = device.submitter(&bell, 0, 0).unwrap();
         lane.run(Nanos::ZERO);
-        Scene { device, lane, submitter, bell, woken, now: Nanos(1_000) }
+        let (answers, silent, late) = Default::default();
+        let now = Nanos(1_000);
+        Scene { device, lane, submitter, bell, woken, now, answers, silent, late }
     }
 
     /// One that answers each request some time later.
@@ -95,9 +118,24 @@ impl Scene {
     }
 
     fn noting(depth: u16, answers: usize) -> (Scene, Arc<Mutex<Vec<u64>>>) {
-        let noting = Noting { depth, answers, came: Arc::default() };
+        Scene::silent(depth, answers, None, 0)
+    }
+
+    /// One that does not answer the first request of a sector.
+    fn silent(
+        depth: u16,
+        answers: usize,
+        never: Option<u64>,
+        timeout_ns: u64,
+    ) -> (Scene, Arc<Mutex<Vec<u64>>>) {
+        let answers = Arc::new(AtomicUsize::new(answers));
+        let silent = Arc::new(AtomicBool::new(true));
+        let noting = Noting { depth, answers, came: Arc::default(), never, silent };
+        let (answers, silent) = (Arc::clone(&noting.answers), Arc::clone(&noting.silent));
         let came = Arc::clone(&noting.came);
-        (Scene::new(noting), came)
+        let mut scene = Scene::timed(noting, timeout_ns);
+        (scene.answers, scene.silent) = (answers, silent);
+        (scene, came)
     }
 
     fn submit(&mut self, sector: u64) {
@@ -107,13 +145,17 @@ impl Scene {
 
     /// The cookies of what ended in a pass.
     fn pass(&mut self) -> Vec<u64> {
-        let (mut ended, later) = (Vec::new(), self.now + 7);
-        let each = |completion: weir_queue::Completion| {
-            assert_eq!(completion.status, Status::Ok);
-            ended.push(completion.cookie);
+        let (mut ended, mut late, later) = (Vec::new(), Vec::new(), self.now + 7);
+        let each = |completion: weir_queue::Completion| match completion.status {
+            Status::Timeout => late.push(completion.cookie),
+            status => {
+                assert_eq!(status, Status::Ok);
+                ended.push(completion.cookie);
+            }
         };
         let count = self.submitter.pass(Some(&mut self.lane), self.now, || later, each);
-        assert_eq!(count, ended.len());
+        assert_eq!(count, ended.len() + late.len());
+        self.late.append(&mut late);
         ended
     }
 
@@ -136,6 +178,8 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
+        self.answers.store(8, Ordering::Relaxed);
+        self.silent.store(false, Ordering::Relaxed);
         // A request that is given up panics.
         while self.submitter.in_flight() > 0 && !std::thread::panicking() {
             self.now = self.now + 1_000;
@@ -192,6 +236,68 @@ fn what_waits_for_a_tag_is_not_overtaken_and_neither_is_what_has_ended() {
     }
     let order: Vec<u64> = (1..=9).map(|sector| sector * 10).collect();
     assert_eq!((came.lock().unwrap().clone(), ended), (order.clone(), order));
+}
+
+#[test]
+fn with_every_tag_taken_a_lone_request_waits() {
+    let (mut scene, came) = Scene::noting(2, 0);
+    for sector in 1..=4 {
+        scene.submit(sector * 10);
+        assert_eq!(scene.pass(), []);
+    }
+    assert_eq!(*came.lock().unwrap(), [10, 20]);
+}
+
+#[test]
+fn a_request_without_an_answer_times_out_beside_lone_ones_and_holds_back_a_newer_write() {
+    const SECOND: u64 = 1_000_000_000;
+    let (mut scene, came) = Scene::silent(8, 8, Some(40), SECOND);
+    let write = |scene: &mut Scene, sector| {
+        let bio = Bio::write(sector, Buf::zeroed(512)).cookie(sector);
+        scene.submitter.submit(bio, scene.now).unwrap();
+        scene.pass()
+    };
+    assert_eq!(write(&mut scene, 40), []);
+    let mut rounds = 0;
+    while scene.late.is_empty() {
+        rounds += 1;
+        assert!(rounds < 100, "it is never found overdue");
+        scene.now = scene.now + SECOND / 10;
+        // Something that goes the short way, each time.
+        write(&mut scene, rounds * 100);
+    }
+    assert_eq!(scene.late, [40]);
+    // The device may still write the older one.
+    assert!(!write(&mut scene, 40).contains(&40));
+    let times = || came.lock().unwrap().iter().filter(|sector| **sector == 40).count();
+    for _ in 0..5 {
+        scene.now = scene.now + 1_000;
+        write(&mut scene, 8);
+        assert_eq!(times(), 1, "the newer write has overtaken the older one");
+    }
+    scene.silent.store(false, Ordering::Relaxed);
+    let mut ended = Vec::new();
+    while times() < 2 {
+        scene.now = scene.now + 1_000;
+        ended.extend(scene.pass());
+    }
+    ended.extend(scene.pass());
+    assert!(ended.contains(&40), "{ended:?}");
+}
+
+#[test]
+fn what_ends_of_another_submitter_in_a_pass_reaches_it() {
+    let mut scene = Scene::slow();
+    let mut other = scene.device.submitter(&scene.bell, 1, 0).unwrap();
+    other.submit(Bio::read(8, Buf::zeroed(512)).cookie(8), scene.now).unwrap();
+    other.flush_plug(scene.now);
+    scene.lane.run(scene.now);
+    scene.now = scene.now + 500;
+    scene.submit(16);
+    assert_eq!(scene.pass(), []);
+    let mut ended = Vec::new();
+    other.complete(scene.now, |completion| ended.push(completion.cookie));
+    assert_eq!(ended, [8]);
 }
 
 #[test]
