@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use weir_bio::{Bio, Buf, Limits, Nanos, Status};
+use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Status};
 use weir_local::Null;
 use weir_queue::driver::{Affinity, Batch, Done, DriverQueue, Queues, Tag};
 use weir_queue::{
@@ -21,7 +21,10 @@ impl weir_ring::Wake for Woken {
     }
 }
 
-/// A device that notes in which order requests reach it, and answers so many at each reap.
+/// How a flush is noted.
+const FLUSH: u64 = u64::MAX;
+
+/// A device with a volatile cache that notes in which order requests reach it, and answers so many at each reap.
 #[derive(Clone)]
 struct Noting {
     depth: u16,
@@ -34,7 +37,7 @@ struct Noting {
 
 impl Driver for Noting {
     fn limits(&self) -> Limits {
-        Limits::of_memory(1 << 20)
+        Limits { volatile_cache: true, ..Limits::of_memory(1 << 20) }
     }
 
     fn queues(&self) -> Queues {
@@ -53,7 +56,7 @@ struct NotingQueue(Noting, Vec<Tag>, Option<Tag>);
 impl DriverQueue for NotingQueue {
     fn submit(&mut self, batch: &mut Batch<'_>, _: Nanos) {
         batch.take_all(|tag, request| {
-            let sector = request.rq().sector;
+            let sector = if request.op() == Op::Flush { FLUSH } else { request.rq().sector };
             self.0.came.lock().unwrap().push(sector);
             if self.0.never.take_if(|never| *never == sector).is_some() {
                 self.2 = Some(tag);
@@ -283,6 +286,28 @@ fn a_request_without_an_answer_times_out_beside_lone_ones_and_holds_back_a_newer
     }
     ended.extend(scene.pass());
     assert!(ended.contains(&40), "{ended:?}");
+}
+
+#[test]
+fn a_flush_that_waits_for_data_begins_in_its_time_beside_lone_requests() {
+    const SECOND: u64 = 1_000_000_000;
+    // A flush waits 5 s at most for a durable write that is on its way.
+    let (mut scene, came) = Scene::silent(8, 8, Some(40), 0);
+    let durable = Bio::write(40, Buf::zeroed(512)).with(Flags::FUA).cookie(40);
+    scene.submitter.submit(durable, scene.now).unwrap();
+    assert_eq!(scene.pass(), []);
+    scene.submitter.submit(Bio::flush().cookie(1), scene.now).unwrap();
+    assert_eq!(scene.pass(), []);
+    let flushes = || came.lock().unwrap().iter().filter(|what| **what == FLUSH).count();
+    assert_eq!(flushes(), 0);
+    let begun = scene.now;
+    while flushes() == 0 {
+        assert!(scene.now.since(begun) < 10 * SECOND, "it waits for ever");
+        scene.now = scene.now + SECOND / 2;
+        scene.submit(8);
+        scene.pass();
+    }
+    assert!(scene.now.since(begun) >= 5 * SECOND, "the data had its time");
 }
 
 #[test]

@@ -406,6 +406,29 @@ fn a_thread_that_may_block_makes_a_durable_write_or_a_flush_itself_if_nothing_is
     }
 }
 
+#[test]
+fn a_call_that_was_made_and_not_answered_leaves_nothing_under_way_when_the_queue_is_closed() {
+    for options in both_backends() {
+        let file = TempFile::on_disk();
+        let driver = File::open(file.path(), &options).unwrap();
+        if !driver.is_direct() {
+            return leave_out("direct I/O");
+        }
+        for bio in [block_of(1).with(Flags::FUA), Bio::new(Op::Flush, 0, 0, Data::None)] {
+            let mut bed = Bed::new(&driver);
+            assert!(bed.rig.queue().may_block());
+            assert!(bed.rig.submit(vec![bio], bed.now).is_none());
+            assert!(bed.rig.queue().wake_at().is_some());
+            // The core gives it up, as when a disk is closed that does not come to rest.
+            bed.rig.cancel_all(bed.now);
+            drop(bed);
+        }
+        let told = driver.notices().join("; ");
+        assert!(!told.contains("in flight"), "{told}");
+        assert!(fs::read(file.path()).unwrap()[4096..8192].iter().all(|byte| *byte == 1));
+    }
+}
+
 /// Waits in a queue's ring: for answers, for `beside` and for a time. `told` counts how often
 /// `beside` was made readable.
 fn wait_in_the_ring(driver: &File, beside: impl AsFd, told: &AtomicU32, say: &Sender<&str>) {

@@ -372,6 +372,25 @@ fn what_comes_while_a_session_is_armed_is_said_by_the_next_arming() {
     }
 }
 
+/// Another thread has the scheduler changed, and no number of hard queues, while this one makes
+/// such calls.
+fn while_another_changes_it(session: &mut InlineSession, mut call: impl FnMut(&mut InlineSession)) {
+    let device = session.device().clone();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let error = Limited::of(&device).set_queues(2).unwrap_err().to_string();
+            assert!(error.contains("serves hard queue 0 alone"), "{error}");
+            // It wakes a thread that sleeps.
+            Limited::of(&device).set_scheduler("bfq").unwrap();
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            call(session);
+        }
+    });
+}
+
 #[test]
 fn a_session_that_waits_in_the_driver_does_the_same_with_one_hard_queue() {
     let folder = Folder::new();
@@ -384,20 +403,7 @@ fn a_session_that_waits_in_the_driver_does_the_same_with_one_hard_queue() {
     let mut prng = Prng::new(seed());
     exercise(&mut session, &mut Model::zeros(0, 1 << 20), 4096, &mut prng, 60);
     each_comes_back_with_its_cookie(&mut session);
-    let device = session.device().clone();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let error = Limited::of(&device).set_queues(2).unwrap_err().to_string();
-            assert!(error.contains("serves hard queue 0 alone"), "{error}");
-            // It wakes a thread that sleeps there.
-            Limited::of(&device).set_scheduler("bfq").unwrap();
-            done.store(true, Ordering::Release);
-        });
-        while !done.load(Ordering::Acquire) {
-            session.write_at(0, &[1; 4096]).unwrap();
-        }
-    });
+    while_another_changes_it(&mut session, |session| session.write_at(0, &[1; 4096]).unwrap());
     let error = session.arm().unwrap_err().to_string();
     assert!(error.contains("waits in the driver"), "{error}");
     session.close().unwrap();
@@ -434,20 +440,10 @@ fn a_session_that_may_block_does_the_same_with_one_hard_queue() {
             }
         }
         session.flush().unwrap();
-        let device = session.device().clone();
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let error = Limited::of(&device).set_queues(2).unwrap_err().to_string();
-                assert!(error.contains("serves hard queue 0 alone"), "{error}");
-                // What others ask for waits for the end of a call at most.
-                Limited::of(&device).set_scheduler("bfq").unwrap();
-                done.store(true, Ordering::Release);
-            });
-            while !done.load(Ordering::Acquire) {
-                session.submit(durable());
-                session.wait(is_ok);
-            }
+        // What others ask for waits for the end of a call at most.
+        while_another_changes_it(&mut session, |session| {
+            session.submit(durable());
+            session.wait(is_ok);
         });
         session.close().unwrap();
     }

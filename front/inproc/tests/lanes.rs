@@ -2,12 +2,16 @@
 
 mod bed;
 
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use bed::{Folder, Model, exercise, seed};
 use weir::{Bio, Buf, Disk, ErrorKind, Flags, LaneDisk, Limited, Target};
-use weir_bio::Prng;
+use weir_bio::{Limits, Prng};
+use weir_local::Ram;
+use weir_queue::driver::{DriverQueue, Queues};
+use weir_queue::{Driver, DriverError};
 
 /// How long anything may take on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -118,13 +122,13 @@ fn a_thread_that_makes_no_call_holds_up_no_io_and_no_flush_of_the_others() {
 #[test]
 fn a_change_waits_for_the_calls_of_each_thread() {
     let disk = lanes("ram:1MiB", 2);
-    let (device, done) = (disk.device().clone(), std::sync::atomic::AtomicBool::new(false));
+    let (device, done) = (disk.device().clone(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let (disk, done) = (&disk, &done);
             scope.spawn(move || {
                 let mut session = disk.session().unwrap();
-                while !done.load(std::sync::atomic::Ordering::Acquire) {
+                while !done.load(Ordering::Acquire) {
                     session.write_at(thread * 4096, &[1; 4096]).unwrap();
                 }
             });
@@ -135,7 +139,7 @@ fn a_change_waits_for_the_calls_of_each_thread() {
             }
             let error = Limited::of(&device).set_queues(1).unwrap_err().to_string();
             assert!(error.contains("sda"), "{error}");
-            done.store(true, std::sync::atomic::Ordering::Release);
+            done.store(true, Ordering::Release);
         });
     });
     disk.close().unwrap();
@@ -184,6 +188,29 @@ fn what_has_no_hard_queue_for_each_thread_is_refused() {
     let stated = lanes("ram:1MiB,queues=3", 2);
     assert_eq!(stated.queues(), 3);
     stated.close().unwrap();
+}
+
+/// A driver, and whether it refuses to open hard queues.
+fn refusing() -> (Arc<dyn Driver>, Arc<AtomicBool>) {
+    struct Refusing(Ram, Arc<AtomicBool>);
+    impl Driver for Refusing {
+        fn limits(&self) -> Limits {
+            self.0.limits()
+        }
+
+        fn queues(&self) -> Queues {
+            self.0.queues()
+        }
+
+        fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+            match self.1.load(Ordering::Acquire) {
+                true => Err(DriverError { what: "no queue today".into(), source: None }),
+                false => self.0.open(index, depth),
+            }
+        }
+    }
+    let refuses = Arc::new(AtomicBool::new(false));
+    (Arc::new(Refusing(Ram::new(1 << 20).unwrap(), Arc::clone(&refuses))), refuses)
 }
 
 /// Descriptors that this process has open.
@@ -264,4 +291,19 @@ fn a_disk_below_is_not_closed_before_the_one_with_lanes() {
     below.session().unwrap().read_at(4096, &mut block).unwrap();
     assert_eq!(block, [2; 4096]);
     below.close().unwrap();
+}
+
+#[test]
+fn a_hard_queue_that_could_not_be_opened_can_be_had_later() {
+    let (driver, refuses) = refusing();
+    let disk = Disk::builder(Target::driver(driver)).name("sda").open_lanes(2).unwrap();
+    refuses.store(true, Ordering::Release);
+    for _ in 0..5 {
+        let error = disk.session().unwrap_err().to_string();
+        assert!(error.contains("no queue today"), "{error}");
+    }
+    refuses.store(false, Ordering::Release);
+    let sessions = [disk.session().unwrap(), disk.session().unwrap()];
+    drop(sessions);
+    disk.close().unwrap();
 }

@@ -566,9 +566,10 @@ impl UringQueue {
 
 impl Drop for UringQueue {
     fn drop(&mut self) {
-        // These the kernel never heard of.
+        // These the kernel never heard of, or has done with.
         let withdrawn = std::mem::take(&mut self.withdrawn);
-        for tag in std::mem::take(&mut self.waiting).into_iter().chain(withdrawn) {
+        let made = self.alone.take().and_then(Alone::tag);
+        for tag in std::mem::take(&mut self.waiting).into_iter().chain(withdrawn).chain(made) {
             self.slots[usize::from(tag.0)].job = None;
             self.in_flight -= 1;
         }

@@ -32,6 +32,8 @@ pub struct Inline {
     /// Its hard queue of a disk that has one for each of several threads.
     lent: Option<Lent>,
     close_limit: Duration,
+    /// Until when its end is waited for, once that has begun.
+    until: Option<Nanos>,
     closed: bool,
     /// Where a close that is waited for hears how it went.
     told: Option<Rc<Cell<Result<(), Error>>>>,
@@ -93,6 +95,7 @@ impl Session<Inline> {
             legs,
             lent: None,
             close_limit,
+            until: None,
             closed: false,
             told: None,
         };
@@ -127,6 +130,7 @@ impl Session<Inline> {
             notices: Vec::new(),
             legs: Vec::new(),
             close_limit: lent.close_limit(),
+            until: None,
             lent: Some(lent),
             closed: false,
             told: None,
@@ -246,11 +250,16 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl Inline {
+    /// One limit for all that its end waits for.
+    fn until(&mut self) -> Nanos {
+        *self.until.get_or_insert_with(|| Clock.now() + nanos(self.close_limit))
+    }
+
     fn close(&mut self) -> Result<(), Error> {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
-        let until = Clock.now() + nanos(self.close_limit);
+        let until = self.until();
         if let Some(lent) = self.lent.take() {
             return give_back(&mut self.lanes, lent, until);
         }
@@ -390,7 +399,8 @@ impl sealed::Turner for Inline {
         // A whole disk goes on until all has ended. A hard queue is closed, and what it does not
         // hold yet, as the scheduler has it, no other thread need turn.
         if self.lent.is_some() {
-            finish(&mut self.lanes, submitter, Clock.now() + nanos(self.close_limit));
+            let until = self.until();
+            finish(&mut self.lanes, submitter, until);
         }
     }
 }

@@ -23,6 +23,11 @@ impl Alone {
     pub(super) fn has_answer(&self) -> bool {
         self.answer.is_some()
     }
+
+    /// The request whose call was made and that was not answered.
+    pub(super) fn tag(self) -> Option<Tag> {
+        self.answer.map(|(tag, _)| tag)
+    }
 }
 
 impl UringQueue {
