@@ -24,7 +24,8 @@ impl weir_ring::Wake for Woken {
 /// How a flush is noted.
 const FLUSH: u64 = u64::MAX;
 
-/// A device with a volatile cache that notes in which order requests reach it, and answers so many at each reap.
+/// A device with a volatile cache that notes in which order requests reach it, and answers so many
+/// at each reap.
 #[derive(Clone)]
 struct Noting {
     depth: u16,

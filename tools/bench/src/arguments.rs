@@ -1,7 +1,10 @@
 //! The command line of a bench: each bench declares its parameters once, and the help, the defaults
 //! and the refusals come from there.
 
-use std::io::Write;
+use clap::builder::PossibleValuesParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, Error, value_parser};
 
 /// A bench, and what it may be told.
 #[derive(Clone, Copy, Debug)]
@@ -70,25 +73,26 @@ impl Parameter {
         Parameter { flag, takes: Takes::Number { full, small }, about }
     }
 
-    fn shown(&self) -> String {
-        match self.takes {
-            Takes::Nothing => self.flag.to_owned(),
-            Takes::Word(name) => format!("{} {name}", self.flag),
-            Takes::OneOf(words) => format!("{} {}", self.flag, words.join("|")),
-            Takes::Number { .. } => format!("{} N", self.flag),
-        }
+    /// The word of the flag without its dashes.
+    fn name(&self) -> &'static str {
+        self.flag.trim_start_matches('-')
     }
 
-    /// What is wrong with a word behind it.
-    fn refuses(&self, word: &str) -> Option<String> {
+    fn argument(&self) -> Arg {
+        let argument = Arg::new(self.flag).long(self.name()).help(self.about);
         match self.takes {
-            Takes::OneOf(words) if !words.contains(&word) => {
-                Some(format!("{} {word} is none of {}", self.flag, words.join(", ")))
+            Takes::Nothing => argument.action(ArgAction::SetTrue),
+            Takes::Word(name) => argument.value_name(name),
+            Takes::OneOf(words) => {
+                argument.value_name("WORD").value_parser(PossibleValuesParser::new(words))
             }
-            Takes::Number { .. } if word.parse::<u32>().is_err() => {
-                Some(format!("{} {word} is no number of 0..={}", self.flag, u32::MAX))
+            Takes::Number { full, small } => {
+                let about = match full == small {
+                    true => format!("{} [{full}]", self.about),
+                    false => format!("{} [{full}, small {small}]", self.about),
+                };
+                argument.value_name("N").value_parser(value_parser!(u32)).help(about)
             }
-            _ => None,
         }
     }
 }
@@ -97,18 +101,8 @@ impl Parameter {
 #[derive(Clone, Debug)]
 pub struct Arguments {
     usage: Usage,
-    given: Vec<(&'static str, String)>,
+    given: ArgMatches,
     small: bool,
-}
-
-/// What a command line comes to.
-#[derive(Debug)]
-enum Told {
-    Run(Arguments),
-    /// The help is asked for.
-    Help(String),
-    /// It is refused.
-    Refused(String),
 }
 
 impl Arguments {
@@ -118,64 +112,25 @@ impl Arguments {
     #[must_use]
     pub fn of_process(usage: &Usage) -> Arguments {
         let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
-        match Arguments::parse(usage, std::env::args().skip(1), small) {
-            Told::Run(arguments) => arguments,
-            Told::Help(text) => {
-                // Where nothing reads it there is nothing to tell.
-                let _ = std::io::stdout().write_all(text.as_bytes());
-                std::process::exit(0);
-            }
-            Told::Refused(why) => end(usage, &why),
-        }
+        Arguments::parse(usage, std::env::args(), small).unwrap_or_else(|error| error.exit())
     }
 
-    fn parse(usage: &Usage, words: impl IntoIterator<Item = String>, small: bool) -> Told {
-        let mut given: Vec<(&'static str, String)> = Vec::new();
-        let mut words = words.into_iter();
-        while let Some(word) = words.next() {
-            match word.as_str() {
-                "--help" | "-h" => return Told::Help(usage.help()),
-                // cargo's own, before or behind ours.
-                "--bench" => continue,
-                _ => {}
-            }
-            let (name, joined) = match word.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_owned())),
-                None => (&*word, None),
-            };
-            let found = usage.parameters.iter().find(|parameter| parameter.flag == name);
-            let Some(parameter) = found else {
-                return Told::Refused(format!("{word} is none of {}", usage.flags()));
-            };
-            let value = match (parameter.takes, joined) {
-                (Takes::Nothing, Some(_)) => {
-                    return Told::Refused(format!("{word}: {name} takes no word"));
-                }
-                (Takes::Nothing, None) => String::new(),
-                (_, joined) => match joined.or_else(|| words.next()) {
-                    Some(value) => value,
-                    None => return Told::Refused(format!("{name}: {} is cut", parameter.shown())),
-                },
-            };
-            if let Some(why) = parameter.refuses(&value) {
-                return Told::Refused(why);
-            }
-            if given.iter().any(|(flag, _)| *flag == parameter.flag) {
-                return Told::Refused(format!("{name} is given twice"));
-            }
-            given.push((parameter.flag, value));
-        }
-        Told::Run(Arguments { usage: *usage, given, small })
+    fn parse(
+        usage: &Usage,
+        words: impl IntoIterator<Item = String>,
+        small: bool,
+    ) -> Result<Arguments, Error> {
+        let given = usage.command().try_get_matches_from(words)?;
+        Ok(Arguments { usage: *usage, given, small })
     }
 
     /// The word behind the flag `name`.
     ///
     /// # Panics
-    /// When the bench does not declare the flag.
+    /// When the bench does not declare the flag with a word.
     #[must_use]
     pub fn word(&self, name: &str) -> Option<&str> {
-        let _declared = self.usage.parameter(name);
-        self.given.iter().find(|(flag, _)| *flag == name).map(|(_, word)| word.as_str())
+        self.given.get_one::<String>(name).map(String::as_str)
     }
 
     /// The number behind the flag `name`, or its default.
@@ -184,11 +139,12 @@ impl Arguments {
     /// When the bench does not declare the flag with a number.
     #[must_use]
     pub fn number(&self, name: &str) -> u32 {
-        let Takes::Number { full, small } = self.usage.parameter(name).takes else {
-            panic!("{name} is declared without a number");
+        let declared = self.usage.parameters.iter().find(|parameter| parameter.flag == name);
+        let Some(Takes::Number { full, small }) = declared.map(|parameter| parameter.takes) else {
+            panic!("{} declares no number {name}", self.usage.bench);
         };
-        let default = if self.small { small } else { full };
-        self.word(name).map_or(default, |word| word.parse().expect("it was looked at"))
+        let given = self.given.get_one(name).copied();
+        given.unwrap_or(if self.small { small } else { full })
     }
 
     /// Whether the flag `name` is there.
@@ -197,49 +153,26 @@ impl Arguments {
     /// When the bench does not declare the flag.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.word(name).is_some()
+        self.given.value_source(name) == Some(ValueSource::CommandLine)
     }
 
     /// Ends the process with 2 for arguments that do not go together, and why.
     pub fn refuse(&self, why: &str) -> ! {
-        end(&self.usage, why)
+        self.usage.command().error(ErrorKind::ArgumentConflict, why).exit()
     }
-}
-
-fn end(usage: &Usage, why: &str) -> ! {
-    // Where nothing reads it the exit status tells.
-    let _ = writeln!(std::io::stderr(), "{}: {why}", usage.bench);
-    // As for every program of this workspace: wrong usage.
-    std::process::exit(2)
 }
 
 impl Usage {
-    fn parameter(&self, name: &str) -> &'static Parameter {
-        let found = self.parameters.iter().find(|parameter| parameter.flag == name);
-        found.unwrap_or_else(|| panic!("{} does not declare {name}", self.bench))
-    }
-
-    fn flags(&self) -> String {
-        let flags = self.parameters.iter().map(|parameter| parameter.flag);
-        flags.chain(["--help"]).collect::<Vec<_>>().join(", ")
-    }
-
-    fn help(&self) -> String {
-        let Usage { bench, about, parameters } = self;
-        let mut text = format!("{about}\n\ncargo bench -p {bench} [-- OPTIONS]\n\n");
-        let shown: Vec<_> = parameters.iter().map(Parameter::shown).collect();
-        let width = shown.iter().map(String::len).max().unwrap_or_default().max("--help".len());
-        for (parameter, shown) in parameters.iter().zip(&shown) {
-            let default = match parameter.takes {
-                Takes::Number { full, small } if full == small => format!(" [{full}]"),
-                Takes::Number { full, small } => format!(" [{full}, small {small}]"),
-                _ => String::new(),
-            };
-            text.push_str(&format!("  {shown:width$}  {}{default}\n", parameter.about));
-        }
-        text.push_str(&format!("  {:width$}  tell these options\n", "--help"));
-        text.push_str("\nWEIR_BENCH=small: a run that only shows that it still runs\n");
-        text
+    fn command(&self) -> Command {
+        let Usage { bench, about, parameters } = *self;
+        // cargo's own, before or behind ours.
+        let cargo = Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true);
+        Command::new(bench)
+            .override_usage(format!("cargo bench -p {bench} [-- OPTIONS]"))
+            .about(about)
+            .after_help("WEIR_BENCH=small: a run that only shows that it still runs")
+            .arg(cargo)
+            .args(parameters.iter().map(Parameter::argument))
     }
 }
 
@@ -258,60 +191,64 @@ mod tests {
         ],
     };
 
-    fn told(words: &[&str]) -> Told {
-        Arguments::parse(&USAGE, words.iter().map(|word| (*word).to_owned()), true)
+    fn told(words: &[&str]) -> Result<Arguments, Error> {
+        let words = ["pool"].iter().chain(words).map(|word| (*word).to_owned());
+        Arguments::parse(&USAGE, words, true)
     }
 
-    #[track_caller]
-    fn run(words: &[&str]) -> Arguments {
-        match told(words) {
-            Told::Run(arguments) => arguments,
-            told => panic!("{told:?}"),
-        }
+    #[test]
+    fn every_bench_command_holds_together() {
+        USAGE.command().debug_assert();
     }
 
     #[test]
     fn arguments_are_found_behind_their_flags_and_numbers_have_defaults() {
         // As cargo calls a bench.
-        let arguments = run(&["--rounds", "3", "--before=a b", "--quick", "--bench"]);
+        let arguments = told(&["--rounds", "3", "--before=a b", "--quick", "--bench"]).unwrap();
         assert_eq!(arguments.number("--rounds"), 3);
         assert_eq!((arguments.word("--before"), arguments.word("--on")), (Some("a b"), None));
-        assert!(arguments.has("--quick") && !arguments.has("--on"));
-        assert_eq!(run(&["--bench"]).number("--rounds"), 1);
-        let full = Arguments { small: false, ..run(&["--on", "loop"]) };
+        assert!(arguments.has("--quick") && arguments.has("--rounds") && !arguments.has("--on"));
+        let small = told(&["--bench"]).unwrap();
+        assert_eq!((small.number("--rounds"), small.has("--quick")), (1, false));
+        let full = Arguments { small: false, ..told(&["--on", "loop"]).unwrap() };
         assert_eq!((full.number("--rounds"), full.word("--on")), (7, Some("loop")));
     }
 
     #[test]
     fn what_is_not_declared_is_refused_and_named() {
         for (words, named) in [
-            (&["--round", "3"][..], "--round is none of --rounds, --before, --on, --quick, --help"),
-            (&["7"], "7 is none of --rounds"),
-            (&["--rounds", "x"], "--rounds x is no number of 0..=4294967295"),
-            (&["--rounds=-1"], "--rounds -1 is no number"),
-            (&["--quick", "--rounds"], "--rounds: --rounds N is cut"),
-            (&["--on", "disk"], "--on disk is none of file, loop"),
-            (&["--quick=yes"], "--quick=yes: --quick takes no word"),
-            (&["--quick", "--quick"], "--quick is given twice"),
+            (&["--round", "3"][..], "'--round'"),
+            (&["7"], "'7'"),
+            (&["--rounds", "x"], "'x' for '--rounds <N>'"),
+            (&["--rounds=4294967296"], "4294967296 is not in 0..=4294967295"),
+            (&["--quick", "--rounds"], "'--rounds <N>'"),
+            (&["--on", "disk"], "[possible values: file, loop]"),
+            (&["--quick=yes"], "'--quick'"),
+            (&["--quick", "--quick"], "'--quick' cannot be used multiple times"),
         ] {
-            let Told::Refused(why) = told(words) else { panic!("{words:?} is taken") };
-            assert!(why.starts_with(named), "{why}");
+            let error = told(words).unwrap_err();
+            assert!(error.to_string().contains(named), "{words:?}: {error}");
+            assert_eq!(error.exit_code(), 2);
         }
     }
 
     #[test]
     fn the_help_tells_every_flag_with_its_default() {
         for words in [&["--help", "--bench"][..], &["--quick", "-h"]] {
-            let Told::Help(text) = told(words) else { panic!("no help for {words:?}") };
-            let expected = "What a pool costs\n\n\
-                cargo bench -p weir-bench --bench pool [-- OPTIONS]\n\n  \
-                --rounds N        rounds [7, small 1]\n  \
-                --before PROGRAM  another version\n  \
-                --on file|loop    only there\n  \
-                --quick           in a hurry\n  \
-                --help            tell these options\n\n\
-                WEIR_BENCH=small: a run that only shows that it still runs\n";
-            assert_eq!(text, expected);
+            let help = told(words).unwrap_err();
+            assert_eq!((help.kind(), help.exit_code()), (ErrorKind::DisplayHelp, 0));
+            let text = help.to_string();
+            for part in [
+                "What a pool costs",
+                "cargo bench -p weir-bench --bench pool [-- OPTIONS]",
+                "rounds [7, small 1]",
+                "--before <PROGRAM>",
+                "[possible values: file, loop]",
+                "--quick",
+                "WEIR_BENCH=small",
+            ] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
         }
     }
 }
