@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use daemon::client::{Client, READ, request};
-use daemon::{Daemon, Folder, PATIENCE, WEIR};
+use daemon::{Daemon, Folder, PATIENCE, WEIR, has_uring};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use serde_json::Value;
@@ -118,6 +118,9 @@ fn a_message_costs_one_call_that_receives_one_that_sends_and_one_that_waits() {
 #[test]
 #[ignore = "needs strace"]
 fn the_event_of_a_ring_is_read_once_for_a_message() {
+    if !has_uring() {
+        return;
+    }
     let folder = Folder::new();
     // Blocks that are there: holes are read without the disk.
     let mut image = fs::File::create(folder.image("sda")).expect("a file");

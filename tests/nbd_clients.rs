@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use daemon::program::{Noise, Running, attempt, checksum, program, python, run};
-use daemon::{Daemon, Folder};
+use daemon::{Daemon, Folder, ways_of_files};
 use serde_json::{Value, json};
 
 const MODES: [&str; 2] = ["mq", "sq"];
@@ -328,7 +328,7 @@ fn image(folder: &Folder, name: &str, bytes: u64) -> String {
 #[ignore = "needs libnbd's Python module"]
 fn libnbd_reads_and_writes_every_byte_by_itself_whatever_the_size() {
     for mode in MODES {
-        for io in ["uring", "threads"] {
+        for io in ways_of_files() {
             let folder = Folder::new();
             let names: Vec<String> = (0..SIZES.len()).map(|at| format!("d{at}")).collect();
             let disks = names.iter().zip(SIZES).map(|(name, bytes)| {

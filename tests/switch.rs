@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use daemon::program::{Running, program};
-use daemon::{Daemon, Folder, PATIENCE, weir};
+use daemon::{Daemon, Folder, PATIENCE, ways_of_files, weir};
 use weir_control::ControlClient;
 
 /// Changes of each disk.
@@ -144,7 +144,7 @@ fn a_thousand_changes_of_the_number_of_hard_queues_lose_nothing() {
 #[test]
 #[ignore = "needs fio"]
 fn a_file_keeps_its_contents_while_its_hard_queues_come_and_go() {
-    for io in ["uring", "threads"] {
+    for io in ways_of_files() {
         let folder = Folder::new();
         let daemon = Daemon::start(
             &folder,

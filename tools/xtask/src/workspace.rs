@@ -2,7 +2,7 @@
 //!
 //! Only the fields the chores ask for are kept. The JSON is version 1 of cargo's stable format.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -169,7 +169,19 @@ pub fn cargo() -> String {
 }
 
 fn inside(path: &Path, root: &Path) -> PathBuf {
-    path.strip_prefix(root).unwrap_or(path).to_path_buf()
+    plain(path.strip_prefix(root).unwrap_or(path))
+}
+
+/// A path without `..`.
+pub fn plain(path: &Path) -> PathBuf {
+    let mut parts = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    parts
 }
 
 fn text<'a>(json: &'a Value, key: &str) -> Result<&'a str, Error> {
@@ -196,7 +208,10 @@ mod tests {
                 "dependencies": [{ "name": "loom", "kind": "dev" }, { "name": "a", "kind": null }],
                 "targets": [
                     { "name": "weir_ring", "kind": ["lib"], "src_path": "/w/core/ring/src/lib.rs" },
-                    { "name": "loom_tags", "kind": ["test"], "src_path": "/w/core/ring/tests/t.rs" }
+                    {
+                        "name": "loom_tags", "kind": ["test"],
+                        "src_path": "/w/core/ring/../../tests/t.rs"
+                    }
                 ]
             }]
         })
@@ -210,6 +225,7 @@ mod tests {
         assert_eq!(ring.dependencies[0].kind, Kind::Dev);
         assert_eq!(ring.dependencies[1].kind, Kind::Normal);
         assert_eq!(ring.targets_of("test").collect::<Vec<_>>(), ["loom_tags"]);
+        assert_eq!(ring.targets[1].root, Path::new("tests/t.rs"));
         assert!(workspace.member("weir-cli").is_none());
     }
 

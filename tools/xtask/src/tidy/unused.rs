@@ -4,11 +4,11 @@
 //! package, of its targets that lie outside its folder, of all below these, and in files that these
 //! take in by `#[path]`.
 
-use std::path::{Component, Path};
+use std::path::Path;
 
 use super::Finding;
 use super::source::Source;
-use crate::workspace::{Package, Workspace};
+use crate::workspace::{Package, Workspace, plain};
 
 /// Looks through every member.
 pub fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
@@ -43,19 +43,7 @@ fn taken_in(source: &Source) -> Vec<String> {
     let folder = Path::new(&source.path).parent().unwrap_or(Path::new(""));
     let attributes = source.text.split("#[path = \"").skip(1);
     let paths = attributes.filter_map(|rest| rest.split('"').next());
-    paths.map(|path| plain(&folder.join(path))).collect()
-}
-
-/// A path without `..`.
-fn plain(path: &Path) -> String {
-    let mut parts = Vec::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => drop(parts.pop()),
-            part => parts.push(part.as_os_str().to_string_lossy()),
-        }
-    }
-    parts.join("/")
+    paths.map(|path| plain(&folder.join(path)).display().to_string()).collect()
 }
 
 /// The name by which code knows a package.
