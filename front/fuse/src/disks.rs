@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use fuser::Errno;
 use weir_access::Peer;
 use weir_bio::{Bio, Buf, Flags, GroupId, IoPrio, SECTOR};
+use weir_control::config::ExportPolling;
 use weir_control::{Classing, Client, Clients, Failure, Memory, priority_of};
 use weir_live::Host;
 use weir_queue::{ClientTimes, Device, Groups, Kept};
@@ -259,6 +260,7 @@ impl Disks {
             ioprio: IoPrio::NONE,
             process_priority: IoPrio::NONE,
             background,
+            polling: ExportPolling::default(),
             disk: String::from(name),
             ios: 0,
             bytes: 0,

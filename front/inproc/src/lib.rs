@@ -197,7 +197,9 @@ pub use weir_bio::{
     Acquire, Bio, Buf, BufPool, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Owner, Piece,
     RqId, Segment, Segments, Size, Status, WriteCache,
 };
-pub use weir_live::{Clock, EventWake, Host, Limited, PollCounts, PollMode, Polling, Unpark};
+pub use weir_live::{
+    Clock, EventWake, Host, Limited, PollCounts, PollMode, PollRule, Polling, Unpark,
+};
 pub use weir_queue::{
     Affinity, Backing, Batch, Bell, Budget, Cancel, Caps, Completion, Config, Device, Done, Driver,
     DriverError, DriverQueue, EXTENTS_MAX, Extent, Groups, Home, Identity, Lane, Latencies,

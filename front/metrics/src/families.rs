@@ -209,6 +209,7 @@ mod tests {
             ioprio: weir_bio::IoPrio::NONE,
             process_priority: weir_bio::IoPrio::NONE,
             background: false,
+            polling: weir_control::config::ExportPolling::default(),
             disk: String::from("sda"),
             ios: 3,
             bytes: 512,

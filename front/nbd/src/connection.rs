@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use weir_access::Peer;
 use weir_bio::Nanos;
-use weir_live::{Interest, Turn};
+use weir_live::{Interest, PollVote, Turn};
 use weir_proto_nbd::server::{Export, Handshake, Negotiated, Offer, Step};
 use weir_tls::ServerTls;
 
@@ -105,6 +105,8 @@ pub(crate) struct Connection {
     pub(crate) exports: Option<Arc<Exports>>,
     /// Its number among the server's clients, once it has a session.
     pub(crate) client: Option<u64>,
+    /// Its say in how its reactor waits: until it has a session it asks for the host's rule.
+    pub(crate) vote: Option<PollVote>,
     /// Why the server ends it, if it does.
     pub(crate) ended: Option<&'static str>,
     /// That an export was refused to it stands in the log, where one line of each connection does.
@@ -140,6 +142,7 @@ impl Connection {
             ticket: None,
             exports: None,
             client: None,
+            vote: None,
             ended: None,
             refusal_told: false,
         }

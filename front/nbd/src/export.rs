@@ -1,9 +1,10 @@
 //! The exports: which device is served under which name, and its description for clients.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_access::{Address, Allow};
 use weir_bio::{GroupId, IoPrio, Limits};
+use weir_live::PollRule;
 use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::{BlockSizes, PAYLOAD_MAX_DEFAULT, TransmissionFlags};
 use weir_queue::Device;
@@ -45,6 +46,9 @@ pub struct Export {
     pub allow: Allow,
     /// The part of the device that it is.
     pub slice: Slice,
+    /// How the reactors that serve its clients wait. The strongest rule among those of the clients
+    /// of a reactor holds; by default it is the host's.
+    pub polling: PollRule,
 }
 
 /// A part of a device, bytes.
@@ -110,6 +114,7 @@ impl Export {
             listen: Vec::new(),
             allow: Allow::default(),
             slice: Slice::default(),
+            polling: PollRule::default(),
         }
     }
 
@@ -160,6 +165,7 @@ pub(crate) struct Served {
     pub(crate) listen: Vec<Address>,
     pub(crate) allow: Allow,
     pub(crate) slice: Slice,
+    polling: Mutex<PollRule>,
 }
 
 impl Served {
@@ -174,7 +180,19 @@ impl Served {
             listen: export.listen.clone(),
             allow: export.allow.clone(),
             slice: export.slice,
+            polling: Mutex::new(export.polling),
         }
+    }
+
+    /// How the reactors that serve its clients wait.
+    pub(crate) fn polling(&self) -> PollRule {
+        *self.polling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another rule for clients that come from now on; whether it is another.
+    pub(crate) fn set_polling(&self, rule: PollRule) -> bool {
+        let mut polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *polling, rule) != rule
     }
 }
 

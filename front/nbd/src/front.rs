@@ -13,7 +13,8 @@ use std::time::Duration;
 use weir_access::{Address, Inherited, TlsRule};
 use weir_bio::Limits;
 use weir_control::Clients;
-use weir_front::{Front, FrontKind, Grounds, Plan, Reloaded, Restated, Users};
+use weir_control::config;
+use weir_front::{Front, FrontKind, Grounds, Plan, Reloaded, Restated, Users, poll_rule};
 use weir_queue::Device;
 
 use self::addresses::Sockets;
@@ -91,6 +92,7 @@ fn served(export: &weir_front::Export, plan: &Nbd) -> Export {
     served.group = export.group;
     served.listen = stated.listen.iter().map(|listen| listen.address.clone()).collect();
     served.allow = stated.allow.clone();
+    served.polling = poll_rule(stated.polling());
     served.slice = Slice { offset: stated.offset, size: stated.size.map(NonZeroU64::get) };
     served
 }
@@ -129,9 +131,21 @@ impl Front for NbdFront {
     }
 
     fn reload(&self, now: &Restated<'_>) -> Reloaded {
-        let exports = self.exports();
+        let mut exports = self.exports();
         let started = exports.iter().map(|export| &export.stated);
-        Reloaded::of_fixed(&self.plan, now.plan).and_fixed_exports(started, now.exports)
+        let mut reloaded =
+            Reloaded::of_fixed(&self.plan, now.plan).and_fixed_exports(started, now.exports);
+        for export in exports.iter_mut().map(|export| &mut export.stated) {
+            let Some(now) = now.exports.iter().find(|now| now.name == export.name) else {
+                continue;
+            };
+            reloaded.changed.extend(polling_changed(export, now));
+            if export.polling() != now.polling() {
+                self.server.set_polling(&export.name, poll_rule(now.polling()));
+                (export.poll, export.poll_share) = (now.poll, now.poll_share);
+            }
+        }
+        reloaded
     }
 
     fn add_disk(&self, _: &Device, exports: &[weir_front::Export]) -> Result<(), String> {
@@ -209,6 +223,22 @@ impl Front for NbdFront {
             cut => vec![format!("{cut} clients were cut off before they had read their answers")],
         }
     }
+}
+
+/// The parts of an export's rule of polling that are others now, a sentence each.
+fn polling_changed(before: &config::Export, now: &config::Export) -> Vec<String> {
+    let told = |key: &str, part: Option<String>| {
+        let value = part.unwrap_or_else(|| String::from("that of [host]"));
+        format!("{key} of export {:?} is {value}", now.name)
+    };
+    let mut lines = Vec::new();
+    if now.poll != before.poll {
+        lines.push(told("poll", now.poll.map(|poll| poll.to_string())));
+    }
+    if now.poll_share != before.poll_share {
+        lines.push(told("poll_share", now.poll_share.map(|share| share.to_string())));
+    }
+    lines
 }
 
 /// The words of the fio line for a disk: what may be done on it, and on how much, for it takes no

@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_access::{Address, Allow, Inherited, Listen, Peer, SocketFile};
 use weir_bio::GroupId;
+use weir_control::config::ExportPolling;
 use weir_control::{Classing, Client, Clients, Failure, Memory};
-use weir_live::{Clock, Handle, Host};
+use weir_front::stated_rule;
+use weir_live::{Clock, Handle, Host, PollRule};
 use weir_proto_nbd::wire::text;
 use weir_queue::{ClientTimes, Groups};
 
@@ -243,6 +245,20 @@ impl Server {
         ended.filter(|client| self.dismiss(client.number)).count()
     }
 
+    /// Gives an export another rule of polling, which its clients ask for from now on. False if it
+    /// has that rule, or there is no such export.
+    pub fn set_polling(&self, export: &str, rule: PollRule) -> bool {
+        let exports = self.shared.exports();
+        let known = exports.served.iter().find(|known| known.name == export);
+        let Some(export) = known.filter(|known| known.set_polling(rule)) else { return false };
+        // A client that comes before has read the new rule or is found there.
+        for handle in &self.handles {
+            let export = Arc::clone(export);
+            handle.post(move |service: &mut NbdService, turn| service.vote_anew(turn, &export));
+        }
+        true
+    }
+
     /// Waits until there is no connection, `limit_ns` at most; whether it came to that.
     pub fn wait_until_empty(&self, limit_ns: u64) -> bool {
         self.shared.admission.wait_until_empty(limit_ns)
@@ -278,6 +294,13 @@ impl Clients for Server {
     /// The default one first.
     fn exports(&self) -> Vec<String> {
         self.shared.exports().served.iter().map(|export| export.name.clone()).collect()
+    }
+
+    fn polling(&self) -> Vec<(String, ExportPolling)> {
+        let exports = self.shared.exports();
+        let told = exports.served.iter();
+        let told = told.map(|export| (export.name.clone(), stated_rule(export.polling())));
+        told.filter(|(_, rule)| !rule.is_default()).collect()
     }
 
     fn clients(&self) -> Vec<Client> {

@@ -14,12 +14,13 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use weir_access::{Peer, Spell};
 use weir_bio::Nanos;
 use weir_control::{Classing, PeerPriority};
-use weir_live::{Interest, Readiness, Service, Turn};
+use weir_live::{Interest, PollRule, Readiness, Service, Turn};
 use weir_proto_nbd::server::{Handshake, Settings, Tls};
 use weir_queue::Member;
 
 use crate::admission::Ticket;
 use crate::connection::{Connection, Introduction, Phase};
+use crate::export::Served;
 use crate::gate::{Gate, Visitor};
 use crate::pool::Pool;
 use crate::session::Session;
@@ -214,6 +215,7 @@ impl NbdService {
         });
         let mut connection = Connection::new(fd, peer, handshake, tls, deadline);
         connection.ticket = Some(ticket);
+        connection.vote = Some(turn.vote(PollRule::default()));
         connection.who = who;
         connection.exports = Some(exports);
         connection.out.put(&mut self.pool, |out| out.append(&mut greeting));
@@ -401,6 +403,16 @@ impl NbdService {
         turn.again();
     }
 
+    /// Has the clients of an export ask for its rule of polling, which is another one now.
+    pub(crate) fn vote_anew(&mut self, turn: &mut Turn<'_>, export: &Arc<Served>) {
+        let connections = self.places.iter_mut().filter_map(|place| place.tenant.as_deref_mut());
+        for connection in connections {
+            if connection.session().is_some_and(|session| Arc::ptr_eq(&session.export, export)) {
+                connection.vote = Some(turn.vote(export.polling()));
+            }
+        }
+    }
+
     /// Ends a client, whatever it is owed, unless it has gone meanwhile.
     pub(crate) fn dismiss(&mut self, turn: &mut Turn<'_>, place: u32, client: u64) {
         let Some(connection) = self.tenant(place) else { return };
@@ -534,6 +546,7 @@ fn start(
             let client = shared.add_client(export, at, peer, figures, turn.now());
             tracing::info!(%peer, export = %name, client, negotiated = %told, "client connected");
             connection.client = Some(client);
+            connection.vote = Some(turn.vote(export.polling()));
             if let Some(ticket) = &connection.ticket {
                 shared.admission.opened(ticket.number);
             }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use weir_bio::{GroupId, IoPrio, Nanos, SECTOR};
 use weir_control::{Classing, Client, Seen};
-use weir_queue::{ClientTimes, Device, Group, Groups, Histogram, Member, Tally};
+use weir_front::stated_rule;
+use weir_queue::{ClientTimes, Group, Groups, Histogram, Member, Tally};
 
 use crate::admission::Admission;
 use crate::budget::Budget;
@@ -36,7 +37,7 @@ struct Place {
     reactor: usize,
     place: u32,
     figures: Figures,
-    device: Device,
+    export: Arc<Served>,
     came: Nanos,
 }
 
@@ -111,7 +112,8 @@ impl Shared {
         let clients = self.clients();
         let seen = |place: &Place| Client {
             process_priority: place.figures.priority.get(),
-            ..place.client.seen(&place.figures.tally, &place.device)
+            polling: stated_rule(place.export.polling()),
+            ..place.client.seen(&place.figures.tally, &place.export.device)
         };
         clients.there.values().map(seen).collect()
     }
@@ -133,7 +135,7 @@ impl Shared {
     /// Notes a client and gives it a number.
     pub(crate) fn add_client(
         &self,
-        export: &Served,
+        export: &Arc<Served>,
         (reactor, place): (usize, u32),
         peer: &str,
         figures: Figures,
@@ -142,7 +144,7 @@ impl Shared {
         let mut clients = self.clients();
         let number = clients.next;
         clients.next += 1;
-        let Served { name, group, ioprio, background, device, .. } = export;
+        let Served { name, group, ioprio, background, device, .. } = &**export;
         let client = Client {
             number,
             export: name.clone(),
@@ -151,14 +153,15 @@ impl Shared {
             ioprio: *ioprio,
             process_priority: IoPrio::NONE,
             background: *background,
+            polling: stated_rule(export.polling()),
             disk: device.config().name.clone(),
             ios: 0,
             bytes: 0,
             in_flight: 0,
             hard_queue: None,
         };
-        let device = device.clone();
-        clients.there.insert(number, Place { client, reactor, place, figures, device, came });
+        let export = Arc::clone(export);
+        clients.there.insert(number, Place { client, reactor, place, figures, export, came });
         number
     }
 

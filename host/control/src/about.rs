@@ -19,7 +19,7 @@ pub struct About {
 /// How the threads of a daemon wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
-    /// The rule.
+    /// The rule where no client of an export has another.
     pub rule: Host,
     /// Each thread since the start.
     pub threads: Vec<ThreadPolled>,
@@ -28,6 +28,8 @@ pub struct Polled {
 /// The cost and the gain of polling on one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadPolled {
+    /// The rule that it follows now: the strongest among those of its clients.
+    pub rule: Host,
     /// Waits that were polled.
     pub polls: u64,
     /// Those that ended meanwhile: each saved a sleep.

@@ -120,6 +120,8 @@ impl Tree {
                 "address": client.peer,
                 "group": group,
                 "class": class_of(client),
+                "poll": client.polling.poll.map(|poll| poll.to_string()),
+                "poll_share": client.polling.poll_share,
                 "hard_queue": client.hard_queue,
                 "in_flight": client.in_flight,
                 "ios": client.ios,

@@ -3,6 +3,7 @@
 use weir_bio::{Class, GroupId, IoPrio, SECTOR};
 use weir_queue::{ClientTimes, Device, QueueMode, Spread, Tally};
 
+use crate::config::ExportPolling;
 use crate::errno::Failure;
 
 /// A client of a front: a connection, or a disk that is open as a file.
@@ -22,6 +23,8 @@ pub struct Client {
     pub process_priority: IoPrio,
     /// Its writes are background writes, as write-back is: schedulers put others before them.
     pub background: bool,
+    /// How its export has the thread wait that serves it.
+    pub polling: ExportPolling,
     /// The disk behind the export.
     pub disk: String,
     /// I/Os that ended; one that was cut counts as its parts.
@@ -92,6 +95,11 @@ pub trait Clients: Send + Sync {
 
     /// The names of its exports.
     fn exports(&self) -> Vec<String>;
+
+    /// The exports that say how threads wait which serve their clients, each with that.
+    fn polling(&self) -> Vec<(String, ExportPolling)> {
+        Vec::new()
+    }
 
     /// The clients there are now.
     fn clients(&self) -> Vec<Client>;

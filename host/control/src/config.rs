@@ -22,7 +22,8 @@ use weir_queue::Groups;
 
 pub use error::ConfigError;
 pub use group::Group;
-pub use host::{Host, POLL_SHARE, Poll};
+pub use host::{ExportPolling, Host, POLL_SHARE, Poll};
+use host::{mode_of_export, share_of_export};
 pub use metrics::Metrics;
 pub use page::page;
 pub use value::{
@@ -124,6 +125,13 @@ pub struct Disk {
     /// Level within the class, 0 (best) to 7.
     #[serde(default, deserialize_with = "level")]
     pub level: Option<i64>,
+    /// Whether a thread that serves its clients and has nothing to do polls before it sleeps; as
+    /// `[host]` says without it.
+    #[serde(default, deserialize_with = "mode_of_export")]
+    pub poll: Option<Poll>,
+    /// The part of its time that such a thread may poll if that is `adaptive`, percent.
+    #[serde(default, deserialize_with = "share_of_export")]
+    pub poll_share: Option<u8>,
     /// Reads a second at most.
     #[serde(default)]
     pub riops: Option<NonZeroU64>,
@@ -171,6 +179,13 @@ pub struct Export {
     /// Level within the class, 0 (best) to 7.
     #[serde(default, deserialize_with = "level")]
     pub level: Option<i64>,
+    /// Whether a thread that serves its clients and has nothing to do polls before it sleeps; as
+    /// `[host]` says without it.
+    #[serde(default, deserialize_with = "mode_of_export")]
+    pub poll: Option<Poll>,
+    /// The part of its time that such a thread may poll if that is `adaptive`, percent.
+    #[serde(default, deserialize_with = "share_of_export")]
+    pub poll_share: Option<u8>,
     /// The only addresses it is served at; without any it is served at those of `[nbd]`.
     #[serde(default, deserialize_with = "addresses")]
     pub listen: Vec<Listen>,
@@ -206,6 +221,7 @@ impl Export {
         let (name, disk) = (String::from(disk), String::from(disk));
         let (group, readonly, shared, background) = (None, false, false, false);
         let (class, level, listen) = (PrioClass::None, None, Vec::new());
+        let (poll, poll_share) = (None, None);
         let (allow, minimum_block, offset, size) = (Allow::default(), None, 0, None);
         Export {
             name,
@@ -217,6 +233,8 @@ impl Export {
             minimum_block,
             class,
             level,
+            poll,
+            poll_share,
             listen,
             allow,
             offset,
@@ -224,16 +242,17 @@ impl Export {
         }
     }
 
-    /// That of this disk, with the class that it states.
+    /// That of this disk, with the class and the rule of polling that it states.
     fn of_disk(disk: &Disk) -> Export {
-        let (class, level) = (disk.class, disk.level);
-        Export { group: disk.group(), class, level, ..Export::implicit(&disk.name) }
+        let Disk { class, level, poll, poll_share, .. } = *disk;
+        let group = disk.group();
+        Export { group, class, level, poll, poll_share, ..Export::implicit(&disk.name) }
     }
 
     /// Whether it is what a disk has that no export names and that states no class for its clients.
     #[must_use]
     pub fn is_implicit(&self) -> bool {
-        self.name == self.disk && *self == Export::implicit(&self.disk)
+        self.name == self.disk && self.is_same_but_for_polling(&Export::implicit(&self.disk))
     }
 
     /// The priority its clients' I/O carries.
@@ -284,6 +303,8 @@ impl Disk {
             ("group", self.group.is_some()),
             ("class", self.class != PrioClass::None),
             ("level", self.level.is_some()),
+            ("poll", self.poll.is_some()),
+            ("poll_share", self.poll_share.is_some()),
             ("riops", self.riops.is_some()),
             ("wiops", self.wiops.is_some()),
             ("rbps", self.rbps.is_some()),

@@ -3,13 +3,14 @@
 //! One reading of it costs a sum over disks and clients, whatever their number, and no I/O.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use weir_bio::SECTOR;
 use weir_queue::{Failure, PathSeen, QueueMode};
 
 use crate::about::{Listener, Polled, ThreadPolled};
-use crate::clients::Client;
+use crate::clients::{Client, Clients};
 use crate::tree::Tree;
 use crate::tree::entry::Entry;
 
@@ -22,6 +23,20 @@ impl Tree {
         let listeners = self.about().map(|about| (about.listeners)()).unwrap_or_default();
         let line = |listener: &Listener| format!("{} {}", listener.kind, listener.place);
         listeners.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The exports that say how threads wait; what they leave out is null.
+    fn polling_exports(&self) -> Vec<Value> {
+        let of_front = |front: &Arc<dyn Clients>| {
+            let kind = front.kind();
+            let told = front.polling().into_iter().map(move |(export, polling)| {
+                let poll = polling.poll.map(|poll| poll.to_string());
+                let share_pct = polling.poll_share;
+                json!({ "front": kind, "export": export, "poll": poll, "share_pct": share_pct })
+            });
+            told.collect::<Vec<_>>()
+        };
+        self.fronts().iter().flat_map(of_front).collect()
     }
 
     /// The whole state as one JSON document.
@@ -68,15 +83,15 @@ impl Tree {
             "listeners": listeners.iter().map(listener).collect::<Vec<_>>(),
             "disks": disks,
             "clients": { "count": count, "busiest": busiest },
-            "polling": about.map(|about| polling(&(about.polling)())),
+            "polling": about.map(|about| polling(&(about.polling)(), self.polling_exports())),
             "errors": errors,
             "degraded": degraded,
         })
     }
 }
 
-/// The rule, and the cost and gain of all threads together.
-fn polling(polled: &Polled) -> Value {
+/// The rule, those of exports and of each thread, and the cost and gain of all threads together.
+fn polling(polled: &Polled, exports: Vec<Value>) -> Value {
     let sum = |of: fn(&ThreadPolled) -> u64| polled.threads.iter().map(of).sum::<u64>();
     json!({
         "poll": polled.rule.poll.to_string(),
@@ -86,7 +101,13 @@ fn polling(polled: &Polled) -> Value {
         "met": sum(|thread| thread.met),
         "polled_us": sum(|thread| thread.polled_us),
         "vain_us": sum(|thread| thread.vain_us),
+        "reactors": polled.threads.iter().map(reactor).collect::<Vec<_>>(),
+        "exports": exports,
     })
+}
+
+fn reactor(thread: &ThreadPolled) -> Value {
+    json!({ "poll": thread.rule.poll.to_string(), "share_pct": thread.rule.poll_share })
 }
 
 fn client((front, client): (&str, &Client)) -> Value {

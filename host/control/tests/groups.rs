@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bed::{Model, tree};
 use weir_bio::{Class, GroupId, IoPrio, Limits, Nanos};
+use weir_control::config::{ExportPolling, Poll};
 use weir_control::{Classing, Client, Clients, Errno, Failure, Memory, Tree};
 use weir_queue::{ClientTimes, Groups};
 
@@ -101,6 +102,7 @@ fn peopled() -> (Tree, Arc<Groups>, Arc<Few>) {
         ioprio: IoPrio::NONE,
         process_priority: IoPrio::NONE,
         background: false,
+        polling: ExportPolling { poll: Some(Poll::Adaptive), poll_share: None },
         disk: String::from("sda"),
         ios: 12,
         bytes: 49_152,
@@ -163,7 +165,9 @@ fn groups_and_clients_stand_beside_the_disks() {
             "ioprio",
             "ios",
             "latency",
-            "level"
+            "level",
+            "poll",
+            "poll_share"
         ]
     );
     assert_eq!(tree.write("nbd/a!b/7/address", b"x").unwrap_err().errno, Errno::Access);
@@ -262,6 +266,8 @@ fn a_client_is_classed_anew_by_writing() {
     assert_eq!(tree.read("nbd/a!b/7/bytes").unwrap(), "49152\n");
     assert_eq!(tree.read("nbd/a!b/7/inflight").unwrap(), "3\n");
     assert_eq!(tree.read("nbd/a!b/7/hard_queue").unwrap(), "1\n");
+    assert_eq!(tree.read("nbd/a!b/7/poll").unwrap(), "adaptive\n");
+    assert_eq!(tree.read("nbd/a!b/7/poll_share").unwrap(), "host\n");
     assert_eq!(tree.read(&group).unwrap(), "tenants/a\n");
     assert_eq!(
         (tree.read(&class).unwrap(), tree.read(&level).unwrap()),

@@ -141,7 +141,7 @@ impl Reloaded {
         Reloaded { restart: restart.into_iter().collect(), ..Reloaded::default() }
     }
 
-    /// The same of one that changes nothing of its exports either.
+    /// The same of one that changes nothing of its exports either, but for how threads wait.
     #[must_use]
     pub fn and_fixed_exports<'a>(
         mut self,
@@ -152,7 +152,8 @@ impl Reloaded {
         let now: Vec<&config::Export> = now.iter().collect();
         // One that is there because its disk is comes and goes with the disk, which is told itself.
         let differs = |export: &&&config::Export, others: &[&config::Export]| {
-            !export.is_implicit() && !others.contains(*export)
+            !export.is_implicit()
+                && !others.iter().any(|other| export.is_same_but_for_polling(other))
         };
         let new = now.iter().filter(|export| differs(export, &started));
         let old = started.iter().filter(|export| differs(export, &now));
@@ -255,6 +256,7 @@ mod tests {
             ("", a, &["export \"a\" has changed"]),
             (a, "", &["export \"a\" has changed"]),
             (a, &format!("{a}readonly = true\n"), &["export \"a\" has changed"]),
+            (a, &format!("{a}poll = \"always\"\n"), &[]),
             ("", closed, &["export \"sda\" has changed"]),
             (closed, "", &["export \"sda\" has changed"]),
             // What is served is the same.

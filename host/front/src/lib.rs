@@ -9,7 +9,9 @@
 mod kind;
 mod memory;
 mod page;
+mod polling;
 
 pub use kind::{Export, Front, FrontKind, FrontOption, Grounds, Plan, Reloaded, Restated, Users};
 pub use memory::default_memory;
 pub use page::page;
+pub use polling::{poll_mode, poll_rule, stated_mode, stated_rule};

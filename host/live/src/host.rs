@@ -87,7 +87,8 @@ impl Host {
         self.devices.lock().expect("the devices' lock").len()
     }
 
-    /// Has the reactors poll by another rule, from their next wait on.
+    /// Gives the host another rule of polling, from the next wait of each reactor on. Reactors with
+    /// clients that ask for another go on by that.
     pub fn set_polling(&self, polling: Polling) {
         let post = |remote: &Arc<Remote>| remote.post(move |reactor| reactor.set_polling(polling));
         self.reactors.remotes.iter().for_each(post);
@@ -97,6 +98,12 @@ impl Host {
     #[must_use]
     pub fn poll_counts(&self) -> Vec<PollCounts> {
         self.reactors.remotes.iter().map(|remote| remote.polls.read()).collect()
+    }
+
+    /// The rule of polling that each reactor follows now.
+    #[must_use]
+    pub fn poll_rules(&self) -> Vec<Polling> {
+        self.reactors.remotes.iter().map(|remote| remote.rule.get()).collect()
     }
 
     /// Whether the calling thread is one of its reactors, which must not wait for any of them.

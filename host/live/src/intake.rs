@@ -23,6 +23,7 @@ use weir_queue::{
 
 use crate::host::Host;
 use crate::poll::Readiness;
+use crate::polling::{PollRule, PollVote};
 use crate::service::{Handle, Seat, Service, Turn};
 
 mod entry;
@@ -202,7 +203,7 @@ impl<A: Answer> Door<A> {
             };
             // It is received below.
             let _ = sender.send(told);
-            Intake::new(inside, seat)
+            Intake::new(inside, seat, turn.vote(PollRule::default()))
         })?;
         match receiver.recv().expect("the intake has been made") {
             Ok(tally) => Ok(Door { arrivals, handle, tally }),
@@ -361,6 +362,8 @@ struct Intake<A: Answer> {
     arrivals: Arc<Arrivals<A>>,
     /// `None` only when there was none to be had, or at the end.
     seat: Option<Seat>,
+    /// What comes in here asks for no rule of its own.
+    _vote: PollVote,
     /// An empty list to put in the place of a full one; kept for its memory.
     spare: Vec<Job<A>>,
     /// Not accepted yet.
@@ -387,10 +390,11 @@ struct Waiter<A> {
 }
 
 impl<A: Answer> Intake<A> {
-    fn new(arrivals: Arc<Arrivals<A>>, seat: Option<Seat>) -> Intake<A> {
+    fn new(arrivals: Arc<Arrivals<A>>, seat: Option<Seat>, vote: PollVote) -> Intake<A> {
         Intake {
             arrivals,
             seat,
+            _vote: vote,
             spare: Vec::new(),
             waiting: VecDeque::new(),
             held: HeldBack::default(),

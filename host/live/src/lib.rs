@@ -37,6 +37,6 @@ pub use intake::{Answer, Door, Entry, Job, Place, Waiting};
 pub use limited::Limited;
 pub use own::OwnLanes;
 pub use poll::{Interest, Readiness};
-pub use polling::{PollCounts, PollMode, Polling};
+pub use polling::{PollCounts, PollMode, PollRule, PollVote, Polling};
 pub use service::{Handle, Seat, Service, Turn};
 pub use wake::{EventWake, Unpark};

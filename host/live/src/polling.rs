@@ -7,13 +7,19 @@
 //!
 //! This is not a loop and reads no clock: `reactor.rs` asks how long to poll and says how it went.
 
+mod votes;
+
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_bio::Nanos;
 
-/// Whether a reactor polls before it sleeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub use votes::{PollRule, PollVote};
+pub(crate) use votes::{ShownRule, Votes};
+
+/// Whether a reactor polls before it sleeps; the stronger mode is the greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PollMode {
     /// It sleeps at once. An idle process uses no CPU.
     #[default]
@@ -24,8 +30,9 @@ pub enum PollMode {
     Always,
 }
 
-/// The rule by which all reactors of a host poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The rule by which a reactor polls; the stronger one is the greater. All reactors of a host
+/// follow that of the host, unless clients [vote](crate::Turn::vote) for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Polling {
     /// When.
     pub mode: PollMode,
@@ -95,7 +102,7 @@ const BURST_NS: u64 = 10_000_000;
 
 /// The waits of one reactor.
 pub(crate) struct Waits {
-    rule: Polling,
+    votes: Rc<Votes>,
     /// How long a wait takes, as the last ones did, ns.
     expected_ns: u64,
     /// Time that may be polled, ns.
@@ -106,25 +113,20 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn new(rule: Polling, now: Nanos, counters: Arc<Counters>) -> Waits {
-        Waits { rule, expected_ns: WAIT_COUNTED_NS, allowance_ns: 0, counted: now, counters }
-    }
-
-    /// Another rule, from the next wait on.
-    pub(crate) fn set(&mut self, rule: Polling) {
-        self.rule = rule;
+    pub(crate) fn new(votes: Rc<Votes>, now: Nanos, counters: Arc<Counters>) -> Waits {
+        Waits { votes, expected_ns: WAIT_COUNTED_NS, allowance_ns: 0, counted: now, counters }
     }
 
     /// Whether any wait may be polled.
     #[inline]
     pub(crate) fn polls(&self) -> bool {
-        self.rule.mode != PollMode::Off
+        self.votes.outcome().mode != PollMode::Off
     }
 
     /// A wait begins: until when it is to be polled, if at all.
     #[inline]
     pub(crate) fn begin(&mut self, now: Nanos) -> Option<Nanos> {
-        match self.rule.mode {
+        match self.votes.outcome().mode {
             PollMode::Off => None,
             PollMode::Always => Some(Nanos(u64::MAX)),
             PollMode::Adaptive => self.begin_adaptive(now),
@@ -132,7 +134,7 @@ impl Waits {
     }
 
     fn begin_adaptive(&mut self, now: Nanos) -> Option<Nanos> {
-        let share = u64::from(self.rule.share.clamp(1, 100));
+        let share = u64::from(self.votes.outcome().share.clamp(1, 100));
         let passed = now.since(self.counted).min(BURST_NS);
         self.counted = now;
         self.allowance_ns = (self.allowance_ns + passed * share / 100).min(BURST_NS * share / 100);
@@ -189,7 +191,8 @@ mod tests {
             let counters = Arc::new(Counters::default());
             // A clock does not begin at 0.
             let now = Nanos(1 << 40);
-            let waits = Waits::new(Polling { mode, share }, now, Arc::clone(&counters));
+            let votes = Rc::new(Votes::new(Polling { mode, share }, Arc::default()));
+            let waits = Waits::new(votes, now, Arc::clone(&counters));
             Scene { waits, counters, now }
         }
 
@@ -288,7 +291,7 @@ mod tests {
     fn another_rule_holds_from_the_next_wait_on() {
         let mut scene = Scene::new(PollMode::Always, 100);
         assert_eq!(scene.wait(5 * MS), 5 * MS);
-        scene.waits.set(Polling::default());
+        scene.waits.votes.set_host(Polling::default());
         assert_eq!(scene.wait(5 * MS), 0);
     }
 }

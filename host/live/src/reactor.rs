@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_bio::Nanos;
@@ -17,7 +18,7 @@ use weir_ring::Mailbox;
 
 use crate::clock::Clock;
 use crate::poll::{Descriptors, Interest, Poller};
-use crate::polling::{Counters, Polling, Waits};
+use crate::polling::{Counters, Polling, ShownRule, Votes, Waits};
 use crate::service::desk::{Desk, MakeService, Orders, Remote, SUBMITTERS};
 use crate::service::{Service, Turn, key};
 use crate::services::Services;
@@ -66,8 +67,10 @@ impl Seed {
     pub(crate) fn new(index: usize, reactors: usize, polling: Polling) -> io::Result<Seed> {
         let wake = EventWake::new()?;
         let bell = Bell::with_lanes(Box::new(wake.clone()), SUBMITTERS);
-        let polls = Arc::new(Counters::default());
-        let remote = Arc::new(Remote { orders: Mailbox::default(), bell, polls });
+        let (polls, rule) = (Arc::new(Counters::default()), Arc::new(ShownRule::default()));
+        // Seen before the thread is there.
+        rule.set(polling);
+        let remote = Arc::new(Remote { orders: Mailbox::default(), bell, polls, rule });
         Ok(Seed { index, reactors, polling, remote, wake, descriptors: Descriptors::new()? })
     }
 
@@ -85,13 +88,15 @@ impl Reactor {
         poller.add_edge(wake.as_fd(), key(WAKE, 0)).expect("an eventfd can be watched");
         let home = Home::new(Arc::clone(&remote.bell));
         let now = Clock.now();
-        let waits = Waits::new(polling, now, Arc::clone(&remote.polls));
+        let votes = Rc::new(Votes::new(polling, Arc::clone(&remote.rule)));
+        let waits = Waits::new(Rc::clone(&votes), now, Arc::clone(&remote.polls));
         let desk = Desk {
             index,
             reactors,
             remote,
             now,
             poller,
+            votes,
             rotor: 0,
             again: false,
             submitters: Vec::new(),
@@ -291,7 +296,7 @@ impl Orders for Reactor {
     }
 
     fn set_polling(&mut self, polling: Polling) {
-        self.waits.set(polling);
+        self.desk.votes.set_host(polling);
     }
 
     fn stop(&mut self) {

@@ -9,6 +9,7 @@ use weir_bio::Nanos;
 use weir_queue::{Device, Error, Home, Lane, Submitter};
 
 use crate::poll::{Interest, Readiness};
+use crate::polling::{PollRule, PollVote, Votes};
 
 pub(crate) mod desk;
 
@@ -85,6 +86,13 @@ impl Turn<'_> {
     #[inline]
     pub fn again(&mut self) {
         self.desk.again = true;
+    }
+
+    /// Has the reactor poll before it sleeps by this rule at least, as long as the vote is kept. It
+    /// follows the strongest rule that there is a vote for, and without any that of the host, which
+    /// is what the default rule asks for.
+    pub fn vote(&self, rule: PollRule) -> PollVote {
+        Votes::vote(&self.desk.votes, rule)
     }
 
     /// Watches a descriptor, to be named by `token`. It stays the service's; it has to stop

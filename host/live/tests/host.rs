@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use noted::Noted;
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
-use weir_live::{Clock, Handle, Host, PollMode, Polling, Readiness, Seat, Service, Turn};
+use weir_live::{
+    Clock, Handle, Host, PollMode, PollRule, PollVote, Polling, Readiness, Seat, Service, Turn,
+};
 use weir_local::{Null, Ram};
 use weir_map::{FaultPlan, Faulty};
 use weir_queue::{Config, Device, Driver, DriverError, DriverQueue, QueueMode, Queues, Refused};
@@ -27,6 +29,7 @@ struct Reader {
     seat: Seat,
     waiting: Vec<Bio>,
     ended: Sender<(u64, Status)>,
+    vote: Option<PollVote>,
 }
 
 impl Reader {
@@ -39,7 +42,7 @@ impl Reader {
         let device = device.clone();
         let handle = host.install(reactor, move |turn| {
             let seat = turn.submitter(&device, 5).unwrap();
-            Reader { seat, waiting: Vec::new(), ended }
+            Reader { seat, waiting: Vec::new(), ended, vote: None }
         });
         let handle = handle.unwrap();
         (handle, receiver)
@@ -147,6 +150,61 @@ fn a_reactor_that_never_sleeps_polls_each_wait_and_none_once_it_is_told_to_sleep
     (0..10).for_each(|_| read());
     assert_eq!(counts(), before);
     handle.remove();
+    host.stop(10 * SECOND).unwrap();
+}
+
+#[test]
+fn a_reactor_polls_while_a_client_asks_for_it_and_the_others_sleep() {
+    let host = Host::new(2).unwrap();
+    let device = device("sda", QueueMode::Mq, 2, Arc::new(Null::new(1 << 30).unwrap()));
+    host.adopt(&device).unwrap();
+    let readers: Vec<_> = (0..2).map(|i| Reader::install(&host, i, &device)).collect();
+    let read = || {
+        for (handle, ended) in &readers {
+            Reader::read(handle, 1);
+            take(ended, 1);
+        }
+    };
+    let vote = |mode| {
+        readers[0].0.post(move |reader, turn| {
+            reader.vote = Some(turn.vote(PollRule { mode: Some(mode), share: None }));
+        });
+    };
+    let polls = |reactor: usize| host.poll_counts()[reactor].polls;
+    (0..10).for_each(|_| read());
+    assert_eq!((polls(0), polls(1)), (0, 0));
+    vote(PollMode::Always);
+    let begun = Clock.now();
+    while polls(0) < 10 {
+        assert!(Clock.now().since(begun) < 20 * SECOND, "{:?}", host.poll_counts());
+        read();
+    }
+    let always = Polling { mode: PollMode::Always, share: 80 };
+    assert_eq!(host.poll_rules(), [always, Polling::default()]);
+    assert_eq!(polls(1), 0);
+    // The rule of the host is the weaker one; it is another's all the same.
+    host.set_polling(Polling { mode: PollMode::Adaptive, share: 5 });
+    read();
+    let modes = host.poll_rules().into_iter().map(|rule| (rule.mode, rule.share));
+    assert!(modes.eq([(PollMode::Always, 5), (PollMode::Adaptive, 5)]), "{:?}", host.poll_rules());
+    host.set_polling(Polling::default());
+    read();
+    vote(PollMode::Off);
+    read();
+    let before = host.poll_counts();
+    (0..10).for_each(|_| read());
+    assert_eq!((polls(0), polls(1)), (before[0].polls, before[1].polls), "none asks for it");
+    // A vote goes with the service that holds it.
+    vote(PollMode::Always);
+    read();
+    assert_eq!(host.poll_rules()[0].mode, PollMode::Always);
+    readers[0].0.remove();
+    let (next, ended) = Reader::install(&host, 0, &device);
+    assert_eq!(host.poll_rules()[0], Polling::default());
+    Reader::read(&next, 1);
+    take(&ended, 1);
+    next.remove();
+    readers[1].0.remove();
     host.stop(10 * SECOND).unwrap();
 }
 

@@ -74,6 +74,8 @@ struct Applied {
     groups: BTreeSet<String>,
     /// How the reactors wait.
     host: config::Host,
+    /// What was told of reactors that leave no CPU to others.
+    polling_remark: Option<String>,
     /// What was told of weights that act on nothing.
     unfelt: BTreeSet<String>,
 }
@@ -135,7 +137,9 @@ impl Reload {
     pub(crate) fn new(source: Source, started: Stated, parts: Parts) -> Reload {
         let paths = started.config.group.iter().map(|group| group.path.clone()).collect();
         let (there, host) = (started.config.disk.clone(), started.config.host);
-        let applied = Mutex::new(Applied { groups: paths, there, host, ..Applied::default() });
+        let polling_remark = polling::remark(&started.config, parts.host.reactors());
+        let applied = Applied { groups: paths, there, host, polling_remark, ..Applied::default() };
+        let applied = Mutex::new(applied);
         Reload { source, started, parts, applied }
     }
 
@@ -211,7 +215,7 @@ impl Reload {
         drop(latest);
         self.reload_fronts(&stated, &mut lines);
         self.compare(&stated, &applied.there, &mut lines);
-        self.set_polling(config.host, &mut applied.host, &mut lines);
+        self.set_polling(config, &mut applied, &mut lines);
         self.set_groups(config, &wanted, &mut lines);
         self.set_back_groups(config, &mut applied.groups, &mut lines);
         let new = now.keys().filter(|name| !applied.targets.contains_key(*name));

@@ -189,6 +189,7 @@ mod tests {
     use super::*;
     use weir_bio::{GroupId, IoPrio};
     use weir_control::Client;
+    use weir_control::config::ExportPolling;
     use weir_queue::{ClientTimes, Groups, Stats};
 
     fn disk_named(name: &str, reads: u64, ns: u64) -> DiskSeen {
@@ -220,6 +221,7 @@ mod tests {
             ioprio: IoPrio::NONE,
             process_priority: IoPrio::NONE,
             background: false,
+            polling: ExportPolling::default(),
             disk: String::from("sda"),
             ios: bytes / 4096,
             bytes,

@@ -22,6 +22,19 @@ const BYTES: &str = "a number, or a size as in `\"50MiB\"`";
 const CLASS: Row =
     ["class", "none, real-time, best-effort, idle", "none", "The priority class of its clients."];
 const LEVEL: Row = ["level", "0 to 7", "4", "The level within the class; 0 is the best."];
+const POLL: Row = [
+    "poll",
+    "off, adaptive, always",
+    "as `[host]` says",
+    "Whether a thread that serves its clients over NBD polls before it sleeps; the strongest rule \
+     among those of the connections that a thread serves holds.",
+];
+const POLL_SHARE: Row = [
+    "poll_share",
+    "1 to 100",
+    "as `[host]` says",
+    "The part of its time that such a thread may poll where `poll` is `adaptive`, percent.",
+];
 const RIOPS: Row = ["riops", COUNT, "no cap", "Reads a second at most."];
 const WIOPS: Row = ["wiops", COUNT, "no cap", "Writes a second at most."];
 const RBPS: Row = ["rbps", BYTES, "no cap", "Bytes read a second at most."];
@@ -54,6 +67,8 @@ const SECTIONS: [Section; 6] = [
             ["group", GROUP, "the root", "The group that its clients are in."],
             CLASS,
             LEVEL,
+            POLL,
+            POLL_SHARE,
             RIOPS,
             WIOPS,
             RBPS,
@@ -89,6 +104,8 @@ const SECTIONS: [Section; 6] = [
             ],
             CLASS,
             LEVEL,
+            POLL,
+            POLL_SHARE,
             [
                 "listen",
                 "addresses, as in `[nbd]`",

@@ -136,6 +136,20 @@ pub const ATTRIBUTES: &[Attribute] = &[
         level(here.as_seen.ioprio).to_string()
     })
     .takes("0 to 7; without a class the client becomes `best-effort`", store_level),
+    Attribute::tells(
+        "poll",
+        "",
+        "`host`",
+        "What its export states of polling: `off`, `adaptive`, `always`; `host`: `[host]` holds.",
+        |here| stated(here.as_seen.polling.poll),
+    ),
+    Attribute::tells(
+        "poll_share",
+        "%",
+        "`host`",
+        "What its export states of the time that may be polled; `host`: `[host]` holds.",
+        |here| stated(here.as_seen.polling.poll_share),
+    ),
 ];
 
 impl Connection {
@@ -165,6 +179,11 @@ pub(crate) fn histogram(times: &Latencies) -> String {
 pub(crate) fn name_of(class: Class) -> &'static str {
     let known = CLASSES.iter().find(|(_, known)| *known == class);
     known.map_or("none", |(name, _)| *name)
+}
+
+/// A part of a rule of polling, or where that is stated.
+fn stated(part: Option<impl ToString>) -> String {
+    part.map_or_else(|| String::from("host"), |part| part.to_string())
 }
 
 /// As ionice(1) prints it.

@@ -3,6 +3,7 @@
 use super::Tree;
 use super::entry;
 use crate::about::ThreadPolled;
+use crate::config::Host;
 
 type Attribute = entry::Attribute<Tree>;
 
@@ -27,7 +28,8 @@ pub const ATTRIBUTES: &[Attribute] = &[
         "poll",
         "",
         "off",
-        "Whether its threads poll before they sleep: off, adaptive or always.",
+        "Whether its threads poll before they sleep, but for clients of exports that say \
+         otherwise: off, adaptive or always.",
         |tree| {
             tree.about().map_or_else(String::new, |about| (about.polling)().rule.poll.to_string())
         },
@@ -37,12 +39,17 @@ pub const ATTRIBUTES: &[Attribute] = &[
         "us",
         "0",
         "The cost and gain of polling, a line for each thread: waits that were polled, those that \
-         ended meanwhile (sleeps saved), the CPU time it took, and of that the part in vain.",
+         ended meanwhile (sleeps saved), the CPU time it took, of that the part in vain, and the \
+         rule that it follows now.",
         |tree| {
             let threads = tree.about().map(|about| (about.polling)().threads).unwrap_or_default();
             let lines = threads.iter().enumerate().map(|(index, thread)| {
-                let ThreadPolled { polls, met, polled_us, vain_us } = thread;
-                format!("{index} polls={polls} met={met} polled_us={polled_us} vain_us={vain_us}")
+                let ThreadPolled { rule, polls, met, polled_us, vain_us } = thread;
+                let Host { poll, poll_share } = rule;
+                format!(
+                    "{index} polls={polls} met={met} polled_us={polled_us} vain_us={vain_us} \
+                     poll={poll} poll_share={poll_share}"
+                )
             });
             lines.collect::<Vec<_>>().join("\n")
         },

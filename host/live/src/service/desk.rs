@@ -1,5 +1,6 @@
 //! The part of a reactor that its services reach, and the orders that other threads may give it.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_bio::Nanos;
@@ -8,7 +9,7 @@ use weir_ring::Mailbox;
 
 use super::{Service, Turn};
 use crate::poll::Poller;
-use crate::polling::{Counters, Polling};
+use crate::polling::{Counters, Polling, ShownRule, Votes};
 
 /// Submitters of one reactor: as many as its bell has bits.
 pub(crate) const SUBMITTERS: usize = weir_ring::PendingBits::SOURCES_MAX;
@@ -35,7 +36,7 @@ pub(crate) trait Orders {
 
     fn remove_service(&mut self, number: u32);
 
-    /// It polls by this rule from now on.
+    /// This is the host's rule of polling from now on.
     fn set_polling(&mut self, polling: Polling);
 
     /// It ends after this pass.
@@ -50,6 +51,8 @@ pub(crate) struct Remote {
     pub(crate) orders: Mailbox<Order>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) polls: Arc<Counters>,
+    /// The rule of polling that it follows now.
+    pub(crate) rule: Arc<ShownRule>,
 }
 
 impl Remote {
@@ -68,6 +71,7 @@ pub(crate) struct Desk {
     pub(crate) remote: Arc<Remote>,
     pub(crate) now: Nanos,
     pub(crate) poller: Poller,
+    pub(crate) votes: Rc<Votes>,
     pub(crate) rotor: usize,
     /// Services may have submitted since the lanes were turned.
     pub(crate) again: bool,

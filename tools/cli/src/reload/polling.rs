@@ -1,40 +1,53 @@
 //! How the reactors wait, from the configuration.
 
-use weir_control::config::{self, Poll};
-use weir_live::{PollMode, Polling};
+use weir_control::config::{self, Config, Poll};
+use weir_front::poll_mode;
+use weir_live::Polling;
 
-use super::{CHANGED, NOTE, Reload};
+use super::{Applied, CHANGED, NOTE, Reload};
 
 /// The rule of the reactors that the configuration states.
 pub(crate) fn rule_of(stated: &config::Host) -> Polling {
-    let mode = match stated.poll {
-        Poll::Off => PollMode::Off,
-        Poll::Adaptive => PollMode::Adaptive,
-        Poll::Always => PollMode::Always,
-    };
-    Polling { mode, share: stated.poll_share }
+    Polling { mode: poll_mode(stated.poll), share: stated.poll_share }
 }
 
 /// A rule that leaves no CPU to others, in words; `None` if it leaves some.
-pub(crate) fn remark(stated: &config::Host, reactors: usize) -> Option<String> {
+pub(crate) fn remark(stated: &Config, reactors: usize) -> Option<String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let takes_all = stated.poll == Poll::Always && reactors >= cpus;
-    takes_all.then(|| {
-        format!(
-            "poll=always, and reactors={reactors} of {cpus} CPUs never sleep: no CPU is \
-             left to other programs; --reactors gives fewer"
-        )
-    })
+    if reactors < cpus {
+        return None;
+    }
+    let rest = "no CPU is left to other programs; --reactors gives fewer";
+    if stated.host.poll == Poll::Always {
+        let what = format!("poll=always, and reactors={reactors} of {cpus} CPUs never sleep");
+        return Some(format!("{what}: {rest}"));
+    }
+    let exports = stated.exports();
+    let config::Export { name, .. } =
+        exports.iter().find(|export| export.poll == Some(Poll::Always))?;
+    Some(format!(
+        "export {name:?}: poll=always, and with as many clients of it reactors={reactors} of \
+         {cpus} CPUs never sleep: {rest}"
+    ))
 }
 
 impl Reload {
-    /// Has the reactors wait as is stated now.
+    /// Has the reactors wait as is stated now. Those of exports are fronts' part.
     pub(super) fn set_polling(
         &self,
-        stated: config::Host,
-        applied: &mut config::Host,
+        config: &Config,
+        applied: &mut Applied,
         lines: &mut Vec<String>,
     ) {
+        self.set_host(config.host, &mut applied.host, lines);
+        let remark = remark(config, self.parts.host.reactors());
+        if remark != applied.polling_remark {
+            lines.extend(remark.iter().map(|line| format!("{NOTE}{line}")));
+            applied.polling_remark = remark;
+        }
+    }
+
+    fn set_host(&self, stated: config::Host, applied: &mut config::Host, lines: &mut Vec<String>) {
         if stated == *applied {
             return;
         }
@@ -44,10 +57,6 @@ impl Reload {
         }
         if stated.poll_share != applied.poll_share {
             lines.push(format!("{CHANGED}poll_share of [host] is {}", stated.poll_share));
-        }
-        if stated.poll != applied.poll {
-            let remark = remark(&stated, self.parts.host.reactors());
-            lines.extend(remark.map(|line| format!("{NOTE}{line}")));
         }
         *applied = stated;
     }

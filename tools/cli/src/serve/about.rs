@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use weir_control::config;
 use weir_control::{About, Listener, Polled, ThreadPolled};
-use weir_live::PollCounts;
+use weir_front::stated_mode;
+use weir_live::{PollCounts, Polling};
 
 use super::Daemon;
 use crate::fronts::MetricsServer;
@@ -29,7 +31,8 @@ pub(super) fn show(daemon: &Daemon, latest: &Arc<Mutex<Latest>>) -> Ways {
     let (host, latest) = (Arc::clone(&daemon.host), Arc::clone(latest));
     let polling = move || {
         let rule = latest.lock().unwrap_or_else(PoisonError::into_inner).config.host;
-        Polled { rule, threads: host.poll_counts().into_iter().map(polled).collect() }
+        let threads = host.poll_counts().into_iter().zip(host.poll_rules());
+        Polled { rule, threads: threads.map(|(counts, rule)| polled(counts, rule)).collect() }
     };
     daemon.tree.show_daemon(About {
         version: env!("CARGO_PKG_VERSION"),
@@ -48,9 +51,10 @@ fn idle_ms() -> u64 {
     (seconds.unwrap_or(0.0) * 1000.0) as u64
 }
 
-fn polled(counts: PollCounts) -> ThreadPolled {
+fn polled(counts: PollCounts, rule: Polling) -> ThreadPolled {
     let PollCounts { polls, met, polled_ns, vain_ns } = counts;
-    ThreadPolled { polls, met, polled_us: polled_ns / 1000, vain_us: vain_ns / 1000 }
+    let rule = config::Host { poll: stated_mode(rule.mode), poll_share: rule.share };
+    ThreadPolled { rule, polls, met, polled_us: polled_ns / 1000, vain_us: vain_ns / 1000 }
 }
 
 impl Ways {

@@ -107,15 +107,45 @@ fn client(one: &Value) -> String {
     format!("  {name:<20} {bytes:>9} in {} I/Os, {}", one["ios"], text(&one["address"]))
 }
 
+/// Exports with a rule of polling that are named.
+const POLLING_EXPORTS: usize = 3;
+
 /// How the threads wait, unless they sleep as ever.
-fn polling(of: &Value) -> Option<String> {
-    let poll = of["poll"].as_str().filter(|poll| *poll != "off")?;
-    let share = if poll == "adaptive" { format!(" {} %", of["share_pct"]) } else { String::new() };
+fn polling(of: &Value) -> Vec<String> {
+    let exports = items(&of["exports"]);
+    let mut lines: Vec<String> = cost_of_polling(of, &exports).into_iter().collect();
+    rest(&mut lines, exports, POLLING_EXPORTS, |one| {
+        let named = format!("{}/{}", text(&one["front"]), text(&one["export"]));
+        let poll = match one["poll"].as_str() {
+            Some(_) => text(&one["poll"]),
+            None => text(&of["poll"]),
+        };
+        let share = if one["share_pct"].is_null() { &of["share_pct"] } else { &one["share_pct"] };
+        vec![format!("  {named:<20} polling {}", rule(&poll, share))]
+    });
+    lines
+}
+
+/// A rule in words.
+fn rule(poll: &str, share: &Value) -> String {
+    if poll == "adaptive" { format!("{poll} {share} %") } else { String::from(poll) }
+}
+
+/// The rule of the daemon, the threads that follow a stronger one now, and the cost of it all.
+fn cost_of_polling(of: &Value, exports: &[&Value]) -> Option<String> {
+    let poll = text(&of["poll"]);
+    let now = items(&of["reactors"]).iter().filter(|one| one["poll"] != "off").count();
+    if poll == "off" && exports.is_empty() && now == 0 || poll.is_empty() {
+        return None;
+    }
+    let rule = rule(&poll, &of["share_pct"]);
     let seconds = |us: &Value| us.as_u64().unwrap_or(0) as f64 / 1e6;
     let (polled, vain) = (seconds(&of["polled_us"]), seconds(&of["vain_us"]));
     let (threads, met) = (&of["threads"], &of["met"]);
+    // Without rules of exports all threads follow the daemon's.
+    let now = if exports.is_empty() { String::new() } else { format!("{now} of ") };
     Some(format!(
-        "polling {poll}{share}, {threads} threads: {polled:.1} s of CPU ({vain:.1} in vain), {met} \
+        "polling {rule}, {now}{threads} threads: {polled:.1} s of CPU ({vain:.1} in vain), {met} \
          sleeps saved"
     ))
 }
@@ -218,6 +248,26 @@ errors  2 I/Os ended with one since the start
         assert_eq!(line("off"), None);
         assert_eq!(line("adaptive"), Some(format!("polling adaptive 80 %, {said}")));
         assert_eq!(line("always"), Some(format!("polling always, {said}")));
+        told["polling"] = json!({
+            "poll": "off", "share_pct": 70, "threads": 2, "polls": 9, "met": 8,
+            "polled_us": 93_250_000, "vain_us": 1_240_000,
+            "reactors": [{ "poll": "off", "share_pct": 70 }, { "poll": "always", "share_pct": 5 }],
+            "exports": [
+                { "front": "nbd", "export": "a", "poll": "adaptive", "share_pct": null },
+                { "front": "nbd", "export": "b\u{1b}", "poll": null, "share_pct": 30 },
+                { "front": "nbd", "export": "c", "poll": "adaptive", "share_pct": 30 },
+                { "front": "nbd", "export": "d", "poll": "always", "share_pct": 5 },
+            ],
+        });
+        let screen = of(&told);
+        let expected = "\
+polling off, 1 of 2 threads: 93.2 s of CPU (1.2 in vain), 8 sleeps saved
+  nbd/a                polling adaptive 70 %
+  nbd/b?               polling off
+  nbd/c                polling adaptive 30 %
+  and 1 more: weir status --json
+";
+        assert!(screen.contains(expected), "{screen}");
     }
 
     #[test]

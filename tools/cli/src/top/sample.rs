@@ -1,6 +1,6 @@
 //! The figures shown, as read from the tree of a daemon, and the difference of two readings.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -66,6 +66,7 @@ struct ClientState {
     address: String,
     group: String,
     class: String,
+    poll: String,
     hard_queue: String,
     in_flight: String,
     ios: u64,
@@ -154,15 +155,42 @@ fn disk(client: &mut ControlClient, name: String) -> Result<DiskState, ClientErr
 /// How the threads wait, unless they sleep as ever; a daemon of an older version does.
 fn polled(client: &mut ControlClient) -> Result<Option<Polled>, ClientError> {
     let poll = there(line(client, "weir/poll"))?.unwrap_or_default();
-    if matches!(poll.as_str(), "" | "off") {
-        return Ok(None);
-    }
     let told = there(client.read("weir/poll_stat"))?.unwrap_or_default();
-    let sum = |name: &str| {
-        let words = told.split_whitespace().filter_map(|word| word.strip_prefix(name));
-        words.filter_map(|count| count.parse::<u64>().ok()).sum()
+    Ok(polled_of(&poll, &told))
+}
+
+/// The same of the daemon's rule and the lines of its threads, each of which has a rule.
+fn polled_of(poll: &str, told: &str) -> Option<Polled> {
+    let words = |name: &'static str| {
+        told.split_whitespace().filter_map(move |word| word.strip_prefix(name))
     };
-    Ok(Some(Polled { poll, met: sum("met="), us: sum("polled_us=") }))
+    let sum = |name| words(name).filter_map(|count| count.parse::<u64>().ok()).sum();
+    let (met, us) = (sum("met="), sum("polled_us="));
+    let rules: Vec<&str> = words("poll=").collect();
+    // A daemon of an older version has one for all.
+    let poll = match rules.iter().all(|rule| *rule == poll) {
+        true if matches!(poll, "" | "off") => return None,
+        true => String::from(poll),
+        false => {
+            let polls = rules.iter().copied().filter(|rule| *rule != "off");
+            let kinds: BTreeSet<&str> = polls.clone().collect();
+            let kinds = Vec::from_iter(kinds).join(", ");
+            match polls.count() {
+                0 => return None,
+                count => format!("on {count} of {} reactors ({kinds})", rules.len()),
+            }
+        }
+    };
+    Some(Polled { poll, met, us })
+}
+
+/// The rule of polling that an export states; what it leaves out is the daemon's.
+fn rule(poll: &Value, share: &Value) -> String {
+    match (poll.as_str(), share.as_u64()) {
+        (None, None) => String::from("-"),
+        (Some(poll), None) => String::from(poll),
+        (poll, Some(share)) => format!("{} {share}%", poll.unwrap_or("-")),
+    }
 }
 
 /// A partition of the pool that stands before it, or behind other partitions of it.
@@ -233,6 +261,7 @@ fn connection(told: &Value) -> ClientState {
         address: text("address"),
         group: if group.is_empty() { String::from("/") } else { group },
         class: text("class"),
+        poll: rule(&told["poll"], &told["poll_share"]),
         hard_queue: told["hard_queue"].as_u64().map_or("all".into(), |queue| queue.to_string()),
         in_flight: number("in_flight").to_string(),
         ios: number("ios"),
@@ -293,6 +322,7 @@ pub(super) struct ClientLine {
     pub(super) address: String,
     pub(super) group: String,
     pub(super) class: String,
+    pub(super) poll: String,
     pub(super) hard_queue: String,
     pub(super) in_flight: String,
     pub(super) ios: f64,
@@ -377,6 +407,7 @@ impl Scene {
                 address: state.address.clone(),
                 group: state.group.clone(),
                 class: state.class.clone(),
+                poll: state.poll.clone(),
                 hard_queue: state.hard_queue.clone(),
                 in_flight: state.in_flight.clone(),
                 p50_ms: times.quantile_ms(500),
@@ -634,6 +665,36 @@ mod tests {
         let rates = scene.disks.iter().flat_map(|disk| disk.queues.iter().map(|queue| queue.rate));
         assert_eq!(rates.collect::<Vec<_>>(), [4.0, 0.0, 2.0, 10.0]);
     }
+    #[test]
+    fn threads_that_poll_are_counted_where_they_follow_another_rule_than_the_daemon() {
+        let of = |poll: &str, rules: &[&str]| {
+            let line = |rule: &&str| format!("0 polls=9 met=3 polled_us=5 vain_us=1 poll={rule}\n");
+            polled_of(poll, &rules.iter().map(line).collect::<String>()).map(|polled| polled.poll)
+        };
+        assert_eq!(of("off", &["off", "off"]), None);
+        assert_eq!(of("always", &["off", "off"]), None);
+        assert_eq!(of("adaptive", &["adaptive", "adaptive"]).as_deref(), Some("adaptive"));
+        let mixed = of("off", &["off", "always", "adaptive", "always"]);
+        assert_eq!(mixed.as_deref(), Some("on 3 of 4 reactors (adaptive, always)"));
+        // That of an older version.
+        let told = polled_of("always", "0 polls=9 met=3 polled_us=5 vain_us=1").expect("it polls");
+        assert_eq!((told.poll.as_str(), told.met, told.us), ("always", 3, 5));
+        assert_eq!(polled_of("", ""), None);
+    }
+
+    #[test]
+    fn the_rule_of_an_export_is_told_as_far_as_it_states_one() {
+        use serde_json::json;
+        for (poll, share, told) in [
+            (json!(null), json!(null), "-"),
+            (json!("off"), json!(null), "off"),
+            (json!(null), json!(30), "- 30%"),
+            (json!("adaptive"), json!(30), "adaptive 30%"),
+        ] {
+            assert_eq!(rule(&poll, &share), told);
+        }
+    }
+
     #[test]
     fn polling_has_its_part_of_a_cpu_and_the_sleeps_it_saved_a_second() {
         let began = Instant::now();

@@ -328,6 +328,7 @@ impl View {
                 client.address.clone(),
                 client.group.clone(),
                 client.class.clone(),
+                client.poll.clone(),
                 client.hard_queue.clone(),
                 client.in_flight.clone(),
                 format!("{:.0}", client.ios),
@@ -368,7 +369,7 @@ impl View {
 }
 
 /// The column of what held a client.
-const HELD: usize = 11;
+const HELD: usize = 12;
 
 /// The reasons that held I/Os, the largest first; one below a per cent is left out.
 fn held(parts: Option<[f64; 3]>) -> String {
@@ -408,12 +409,13 @@ const DISK: [Column; 11] = [
     Column::text("BUSY", 10),
 ];
 
-const CLIENT: [Column; 13] = [
+const CLIENT: [Column; 14] = [
     Column::text("CLIENT", 0),
     Column::text("DISK", 7),
     Column::text("ADDRESS", 11),
     Column::text("GROUP", 6),
     Column::text("CLASS", 10),
+    Column::text("POLL", 12),
     Column::text("QUEUE", 9),
     Column::number("IN FLIGHT", 8),
     Column::number("IOPS", 1),
