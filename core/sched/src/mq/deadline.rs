@@ -308,6 +308,26 @@ impl MqDeadline {
         }
     }
 
+    /// As [`pick_of`](MqDeadline::pick_of) where one request is all there is staged: it goes. Which
+    /// batch it is of, its direction and its sector say, and that is chance: so no branch.
+    fn pick_only(&mut self, class: usize, out: &mut Vec<Rq>) {
+        let [read, write] = [READ, WRITE].map(|of| self.staged.fifo(2 * class + of).oldest);
+        let writes = read == SchedTag::NONE;
+        let (tag, direction) = (if writes { write } else { read }, usize::from(writes));
+        let rq = *self.staged.unlink(tag);
+        let tally = &mut self.classes[class];
+        let goes_on = (self.batching < self.settings.fifo_batch)
+            & (direction == self.last_direction)
+            & (rq.sector >= tally.position[direction]);
+        let before = if goes_on { self.batching } else { 0 };
+        self.batching = before.saturating_add(1);
+        self.starved = if writes & !goes_on { 0 } else { self.starved };
+        self.last_direction = direction;
+        tally.position[direction] = rq.sector;
+        tally.dispatched = tally.dispatched.wrapping_add(1);
+        out.push(rq);
+    }
+
     fn serve(&mut self, chosen: SchedTag) {
         self.batching = self.batching.saturating_add(1);
         self.staged.unlink(chosen);
@@ -406,7 +426,11 @@ impl Scheduler for MqDeadline {
         }
         if let Some(class) = self.only_class() {
             self.held_at = None;
-            self.pick_of(class, max, out, now);
+            if self.staged.len() == 1 {
+                self.pick_only(class, out);
+            } else {
+                self.pick_of(class, max, out, now);
+            }
             return;
         }
         for _ in 0..max {
@@ -518,6 +542,22 @@ impl Tuned for MqDeadline {
 mod tests {
     use super::*;
     use crate::staged::tests::{Inspect, bands_agree, batches_are_sweeps, setup};
+    use weir_bio::{Flags, GroupId, IoPrio, Prng, RqId};
+
+    fn rq() -> Rq {
+        Rq {
+            sector: 0,
+            sectors: 8,
+            id: RqId(0),
+            flags: Flags::SYNC,
+            group: GroupId(0),
+            ioprio: IoPrio::NONE,
+            hint: 0,
+            tag: SchedTag::NONE,
+            op: Op::Read,
+            segments: 1,
+        }
+    }
 
     impl Inspect for MqDeadline {
         fn bands(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)> {
@@ -537,5 +577,39 @@ mod tests {
     #[test]
     fn within_a_batch_the_direction_stays_and_sectors_never_go_down() {
         batches_are_sweeps(MqDeadline::new);
+    }
+    #[test]
+    fn a_request_that_is_alone_goes_as_the_first_of_several_does() {
+        for seed in 0..500 {
+            println!("seed {seed}");
+            let mut prng = Prng::new(seed);
+            let mut single = MqDeadline::new(&setup());
+            single.settings.fifo_batch = prng.below(5) as u32;
+            let mut lone = single.clone();
+            let mut free: Vec<_> = (0..setup().nr_requests).map(SchedTag).collect();
+            for ms in 0..200 {
+                let now = Nanos::from_ms(ms * (1 + prng.below(9)));
+                for _ in 0..[0, 1, 1, 1, 2][prng.below(5) as usize] {
+                    let Some(tag) = free.pop() else { break };
+                    let op = if prng.percent(50) { Op::Write } else { Op::Read };
+                    let rq = Rq { sector: 64 * prng.below(99), sectors: 8, tag, op, ..rq() };
+                    single.insert(rq, now, &mut Absorbed::new());
+                    let staged = lone.stage_batch(&[rq], now, &mut Absorbed::new());
+                    assert_eq!(staged, (1, Merge::No));
+                }
+                let mut picked = Vec::new();
+                lone.dispatch_batch(0, 1, &mut picked, now);
+                assert_eq!(single.dispatch(0, now), picked.first().copied());
+                for rq in picked {
+                    single.ended(&Ended::untimed(rq.tag), now);
+                    lone.ended(&Ended::untimed(rq.tag), now);
+                    free.push(rq.tag);
+                }
+                assert_eq!(single.figures(), lone.figures());
+                assert_eq!(single.last_direction, lone.last_direction);
+                let positions = |of: &MqDeadline| of.classes.map(|class| class.position);
+                assert_eq!(positions(&single), positions(&lone));
+            }
+        }
     }
 }

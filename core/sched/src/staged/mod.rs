@@ -100,6 +100,11 @@ impl<const SORTED: bool> Staged<SORTED> {
         arrival: Arrival,
         absorbed: &mut Absorbed,
     ) -> Merge {
+        if self.count == 0 {
+            self.arrive(rq, arrival);
+            self.stage_first(rq.tag, arrival);
+            return Merge::No;
+        }
         let mut touch = self.touching_behind(rq);
         // The request that an insert would look for next has just been looked for.
         if touch == Some(Touch::Nobody) || touch.is_none() && !SORTED {
@@ -155,6 +160,16 @@ impl<const SORTED: bool> Staged<SORTED> {
     fn stage(&mut self, tag: SchedTag, arrival: Arrival) {
         let spot = match SORTED {
             true => self.orders[arrival.band].spot(&self.nodes, self.nodes[tag.index()].rq.sector),
+            false => Spot::NOWHERE,
+        };
+        self.stage_at(tag, arrival, spot);
+    }
+
+    /// The same where nothing is staged.
+    #[inline(always)]
+    fn stage_first(&mut self, tag: SchedTag, arrival: Arrival) {
+        let spot = match SORTED {
+            true => self.orders[arrival.band].spot_alone(self.nodes[tag.index()].rq.sector),
             false => Spot::NOWHERE,
         };
         self.stage_at(tag, arrival, spot);

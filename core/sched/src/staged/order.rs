@@ -165,6 +165,13 @@ impl Order {
         Spot { before, after, index: bucket, steps }
     }
 
+    /// Where a request of this sector belongs in an empty order.
+    #[inline]
+    pub(crate) fn spot_alone(&self, sector: u64) -> Spot {
+        let index = self.index.as_ref().map_or(0, |index| index.buckets.of(sector));
+        Spot { index, ..Spot::NOWHERE }
+    }
+
     /// Adds `tag` at the spot of its request's sector, found since the order last changed.
     #[inline(always)]
     pub(crate) fn insert_at(&mut self, nodes: &mut [Node], tag: SchedTag, spot: Spot) {
