@@ -182,6 +182,29 @@ impl<T> Combiner<T> {
         self.right.try_take().map(|held| Changing { held })
     }
 
+    /// The right for a member that would do its own work alone, as no other member asks or stands;
+    /// `None` if one does, or if the right is not free. To be [let go of](Combiner::let_go_alone).
+    #[inline]
+    pub fn try_take_alone(&self) -> Option<Changing<'_, T>> {
+        if self.asks.any() || self.standing.read() != NOBODY {
+            return None;
+        }
+        self.try_take()
+    }
+
+    /// Lets go of the right after the work of one member. Whether others have left work meanwhile:
+    /// then this member is to [ask](Combiner::ask), which sees to it. The only member there is
+    /// turns none away, and need not look.
+    #[inline]
+    pub fn let_go_alone(&self, changing: Changing<'_, T>, is_only: bool) -> bool {
+        if is_only {
+            drop(changing);
+            return false;
+        }
+        Right::let_go(changing.held);
+        self.asks.any()
+    }
+
     /// Lets go of the right after a change. Each member that was turned away meanwhile is named to
     /// `tell`, and is to ask again.
     pub fn let_go(&self, changing: Changing<'_, T>, tell: impl FnMut(usize)) {

@@ -350,6 +350,28 @@ fn what_is_left_while_another_holds_the_right_is_taken() {
 }
 
 #[test]
+fn what_is_left_while_another_works_alone_is_taken() {
+    model(|| {
+        let (work, [mut own, mut other]) = combiner();
+        let member = {
+            let work = Arc::clone(&work);
+            thread::spawn(move || bring(&work, &mut other, 1))
+        };
+        match work.try_take_alone() {
+            Some(mut lines) => {
+                lines.taken += 1;
+                if work.let_go_alone(lines, false) {
+                    bring(&work, &mut own, 0);
+                }
+            }
+            None => bring(&work, &mut own, 1),
+        }
+        member.join().unwrap();
+        check(&work, 2);
+    });
+}
+
+#[test]
 fn what_two_leave_round_after_round_is_taken() {
     large_model(|| {
         let (work, [mut own, mut other]) = combiner();

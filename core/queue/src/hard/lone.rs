@@ -36,6 +36,12 @@ impl HardQueue {
         while self.end_one(now, replies, Silent) {}
     }
 
+    /// Whether a request may have to wait for another that ran out of time.
+    #[inline]
+    pub(crate) fn has_fences(&self) -> bool {
+        self.fences.any()
+    }
+
     /// Whether other lanes are to be told of fences or holds.
     #[inline]
     pub(crate) fn has_news_of_fences(&self) -> bool {

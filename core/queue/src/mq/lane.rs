@@ -25,6 +25,7 @@ use crate::wbt::Wbt;
 mod ask;
 mod lone;
 mod need;
+mod scheduled;
 
 pub(crate) use lone::Feed;
 

@@ -120,6 +120,15 @@ pub(crate) struct Outcome {
     pub(crate) wake_at: Option<Nanos>,
 }
 
+impl Outcome {
+    /// Whether it says nothing but a time.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        let &Outcome { kicked, sent, again, withheld, short, wake_at: _ } = self;
+        kicked | sent == 0 && !(again | withheld | short)
+    }
+}
+
 impl Dispatcher {
     /// In front of hard queues of so many tags.
     pub(crate) fn new(
@@ -251,6 +260,40 @@ impl Dispatcher {
         }
         let elevator = self.elevator.as_mut().expect("it was there a moment ago");
         outcome.wake_at = elevator.wake_for(turn.lane, turn.now);
+        outcome
+    }
+
+    /// The turn of a lane that has the right while no other asks, and that brings one request or
+    /// none; for a device with a scheduler. As [`serve`](Dispatcher::serve) for that.
+    #[inline]
+    pub(crate) fn serve_lone(
+        &mut self,
+        lanes: &Lanes,
+        claim: Option<RequestClaim>,
+        turn: &mut Turn<'_>,
+    ) -> Outcome {
+        let (mut outcome, lane, now) = (Outcome::default(), turn.lane, turn.now);
+        if !self.lines.is_empty() {
+            self.take_over(lane, now, turn.refused, Silent);
+        }
+        let elevator = self.elevator.as_mut().expect("a device with a scheduler");
+        if !turn.ended.is_empty() {
+            elevator.ended(lane, turn.ended, now, Silent);
+            turn.ended.clear();
+        }
+        if let Some(claim) = claim {
+            elevator.bind(claim.rq.id.submitter(), lane);
+            turn.refused.extend(elevator.insert_lone(lane, claim, now));
+        }
+        if self.lines.is_empty() && self.budget.is_none() {
+            let (room, mut only) = ((turn.room, ALL), Only(turn.dispatch));
+            let pass = elevator.pass(lane, room, turn.due, now, &mut only, Silent);
+            (outcome.kicked, outcome.again) = (pass.kicked, pass.again);
+        } else {
+            self.pass(lanes, lane, turn, &mut outcome, Silent);
+        }
+        let elevator = self.elevator.as_mut().expect("it was there a moment ago");
+        outcome.wake_at = elevator.wake_for(lane, now);
         outcome
     }
 
@@ -504,6 +547,17 @@ impl<S: Sink> Outlets for Ways<'_, S> {
             return true;
         }
         self.send_from_afar(lane, picked)
+    }
+}
+
+/// The dispatch list of the only lane, which takes all that is picked.
+struct Only<'a>(&'a mut VecDeque<RequestClaim>);
+
+impl Outlets for Only<'_> {
+    #[inline(always)]
+    fn send(&mut self, _: u16, picked: Picked) -> bool {
+        self.0.push_back(picked.into_claim());
+        true
     }
 }
 

@@ -19,6 +19,7 @@ use crate::request::RequestClaim;
 use crate::tape::TapeState;
 
 mod joins;
+mod lone;
 mod pick;
 mod waiting;
 
@@ -213,7 +214,7 @@ impl Elevator {
         sink: impl Sink,
     ) {
         let now = self.clamp(now);
-        if let Some(rule) = self.rule_of(arrivals, now) {
+        if let Some(rule) = self.rule_of(&arrivals.rqs, now) {
             return self.stage(lane, arrivals, rule, now, sink);
         }
         let mut refused = std::mem::take(&mut self.refused);
@@ -233,26 +234,24 @@ impl Elevator {
     }
 
     /// The depth limits of these, if none of them can have to wait for a tag.
-    fn rule_of(&self, arrivals: &Arrivals, now: Nanos) -> Option<DepthRule> {
+    fn rule_of(&self, rqs: &[Rq], now: Nanos) -> Option<DepthRule> {
         if !self.parked.is_empty() {
             return None;
         }
-        let rule = self.scheduler.depth_rule(&arrivals.rqs, now);
+        let rule = self.scheduler.depth_rule(rqs, now);
         // As if all of them were limited: to find out mostly costs more than it saves.
         let fits = match rule {
             DepthRule::Each => return None,
             DepthRule::Free => true,
-            DepthRule::Writes(limit) | DepthRule::Async(limit) => {
-                self.has_room(limit, arrivals.len())
-            }
+            DepthRule::Writes(limit) | DepthRule::Async(limit) => self.has_room(limit, rqs.len()),
             DepthRule::Kinds { asyncs, sync_writes } => {
-                let limits = arrivals.rqs.iter().filter_map(|rq| rule.limit_of(rq));
+                let limits = rqs.iter().filter_map(|rq| rule.limit_of(rq));
                 let kinds = [asyncs, sync_writes];
-                kinds.iter().all(|kind| self.has_room(*kind, arrivals.len()))
+                kinds.iter().all(|kind| self.has_room(*kind, rqs.len()))
                     || self.held.admits_each(kinds, limits)
             }
         };
-        (fits && arrivals.len() <= self.free.len()).then_some(rule)
+        (fits && rqs.len() <= self.free.len()).then_some(rule)
     }
 
     /// Whether so many requests under this limit may have tags.
@@ -287,11 +286,7 @@ impl Elevator {
         while !rest.is_empty() {
             let (taken, merge) = self.scheduler.stage_batch(rest, now, &mut self.absorbed);
             if merge != Merge::No {
-                let tag = rest[taken - 1].tag;
-                let bio = self.take_claim(tag);
-                self.free_tag(tag, lane);
-                let left = self.merged(merge, bio, now, lane, sink);
-                debug_assert!(left.is_none(), "it merged");
+                self.merge_staged(rest[taken - 1].tag, merge, lane, now, sink);
             }
             self.join_absorbed(now, lane, sink);
             rest = &rest[taken..];

@@ -187,7 +187,13 @@ impl Multi {
     }
 
     /// Acts on the outcome of a turn at the elevator.
-    fn follow_up(&mut self, reach: Reach<'_>, outcome: Outcome, now: Nanos, sink: impl Sink) {
+    pub(super) fn follow_up(
+        &mut self,
+        reach: Reach<'_>,
+        outcome: Outcome,
+        now: Nanos,
+        sink: impl Sink,
+    ) {
         let lanes = &reach.mq.lanes;
         (self.ask_elevator, self.again) = (outcome.again, false);
         // Requests staged for a lane in need are picked by other lanes, also those that the

@@ -57,19 +57,15 @@ impl Multi {
         }
         let Multi { hard, ways, .. } = self;
         hard.end_answered(now, &mut ways.replies);
-        // Answers may have made something of the flush machine, or for the scheduler.
+        // Answers may have made something of the flush machine.
         if !self.hard.is_calm(now) || !self.hard.tags().has_own() {
             return None;
         }
-        let mut ended_at = now;
-        if let Some(claim) = feed.ring.take_newest() {
-            let again = self.hard.answers_unasked();
-            self.hard.issue_lone(claim, now);
-            if again {
-                ended_at = later();
-                self.hard.end_answered(ended_at, &mut self.ways.replies);
-            }
-        }
+        let ended_at = if self.snapshot.scheduled {
+            self.send_by_elevator(feed, reach, now, later)?
+        } else {
+            self.send_lone(feed, now, later)
+        };
         let own = self.ways.replies.take_own(feed.submitter);
         if self.ways.replies.has_more() || self.hard.has_news_of_fences() {
             self.tell_others(reach, ended_at);
@@ -78,6 +74,26 @@ impl Multi {
             self.hard.note_pass(ended_at);
         }
         Some((own, ended_at))
+    }
+
+    /// Sends the request that is in the plug, and asks a driver that had nothing for its answer.
+    /// When that was.
+    #[inline(always)]
+    fn send_lone(
+        &mut self,
+        feed: &mut Feed<'_>,
+        now: Nanos,
+        later: impl FnOnce() -> Nanos,
+    ) -> Nanos {
+        let Some(claim) = feed.ring.take_newest() else { return now };
+        let again = self.hard.answers_unasked();
+        self.hard.issue_lone(claim, now);
+        if !again {
+            return now;
+        }
+        let ended_at = later();
+        self.hard.end_answered(ended_at, &mut self.ways.replies);
+        ended_at
     }
 
     /// Whether a turn would find nothing for the lane but what its driver has answered.
@@ -91,7 +107,6 @@ impl Multi {
             && !marks.feeders.any()
             && mq.lanes.in_need.read() == 0
             && self.snapshot.version == reach.current.version()
-            && !self.snapshot.scheduled
             && self.paused == 0
             && !self.needs
             && self.ways.soft.is_drained()

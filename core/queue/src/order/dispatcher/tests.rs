@@ -1,6 +1,7 @@
 //! The hand-over between lanes, on one thread: a lane that finds the right taken, because it is
 //! held by hand or by the lane in whose turn it takes its own, leaves what it has.
 
+mod alone;
 mod rig;
 
 use std::cell::Cell;

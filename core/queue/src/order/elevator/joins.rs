@@ -48,6 +48,21 @@ impl Elevator {
         None
     }
 
+    /// The request under this tag, which has its place already, has merged into another.
+    pub(super) fn merge_staged(
+        &mut self,
+        tag: SchedTag,
+        merge: Merge,
+        lane: u16,
+        now: Nanos,
+        sink: impl Sink,
+    ) {
+        let bio = self.take_claim(tag);
+        self.free_tag(tag, lane);
+        let left = self.merged(merge, bio, now, lane, sink);
+        debug_assert!(left.is_none(), "it merged");
+    }
+
     /// `gone` becomes the tail of `kept`; its tag is free at once.
     pub(super) fn join(
         &mut self,

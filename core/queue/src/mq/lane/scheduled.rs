@@ -1,0 +1,124 @@
+//! The short way of a lone request through the scheduler. The lane goes to the elevator as it would
+//! in a turn, with the same questions at the same times, where it is the only one there: the right
+//! is free, no other lane asks, none stands, and nothing was sent or left that comes first.
+
+use weir_bio::Nanos;
+use weir_ring::Changing;
+
+use super::lone::Feed;
+use super::{Multi, Nothing, Reach};
+use crate::event::Silent;
+use crate::lanes::ELEVATOR;
+use crate::order::dispatcher::{Dispatcher, Turn};
+use crate::request::RequestClaim;
+
+impl Multi {
+    /// Has the scheduler hear of what has ended and take the request that is in the plug, sends
+    /// what it picks, and asks a driver that had nothing for its answer. When that was. `None`: the
+    /// lane is to be turned, and the request is in the plug.
+    #[inline(never)]
+    pub(super) fn send_by_elevator(
+        &mut self,
+        feed: &mut Feed<'_>,
+        reach: Reach<'_>,
+        now: Nanos,
+        later: impl FnOnce() -> Nanos,
+    ) -> Option<Nanos> {
+        if self.link.is_waiting() || self.left_at.is_some() {
+            return None;
+        }
+        if feed.ring.unpublished() == 0 && self.hard.ended.is_empty() {
+            return (!self.asks_without(reach, now)).then_some(now);
+        }
+        // One that was the only lane has no link yet.
+        if !self.link.is_open() && self.snapshot.queues > 1 {
+            return None;
+        }
+        let right = reach.mq.dispatcher.try_take_alone()?;
+        let again = self.hard.answers_unasked();
+        self.visit_alone(right, feed.ring.take_newest(), reach, now);
+        if !self.send_picked(reach, now) || !again {
+            return Some(now);
+        }
+        let ended_at = later();
+        self.hard.end_answered(ended_at, &mut self.ways.replies);
+        if !self.hard.ended.is_empty() {
+            match reach.mq.dispatcher.try_take_alone() {
+                Some(right) => self.visit_alone(right, None, reach, ended_at),
+                None => self.leave_ends(reach, ended_at, Silent),
+            }
+            self.send_picked(reach, ended_at);
+        }
+        Some(ended_at)
+    }
+
+    /// Whether it goes to the elevator although it brings nothing.
+    #[inline]
+    fn asks_without(&self, reach: Reach<'_>, now: Nanos) -> bool {
+        self.ask_elevator
+            || self.again
+            || self.elevator_wake.is_some_and(|at| at <= now)
+            || reach.mq.dispatcher.is_awaited(reach.index)
+    }
+
+    /// A turn at the elevator that is this lane's alone, with one request or none.
+    #[inline]
+    fn visit_alone(
+        &mut self,
+        mut right: Changing<'_, Dispatcher>,
+        claim: Option<RequestClaim>,
+        reach: Reach<'_>,
+        now: Nanos,
+    ) {
+        let Reach { mq, index, .. } = reach;
+        // A time that came earlier was left for others, or is no more.
+        debug_assert!(!self.due);
+        let due = self.elevator_wake.is_some_and(|at| at <= now);
+        let room = self.hard.room();
+        let mut turn = Turn {
+            lane: index as u16,
+            arrivals: &mut self.arrivals,
+            ended: &mut self.hard.ended,
+            room: Some(room),
+            excess: 0,
+            due,
+            now,
+            dispatch: &mut self.hard.dispatch,
+            refused: &mut self.refused,
+        };
+        let outcome = right.serve_lone(&mq.lanes, claim, &mut turn);
+        let is_only = self.snapshot.queues == 1;
+        if !is_only {
+            self.say_credit(reach);
+        }
+        let others_ask = mq.dispatcher.let_go_alone(right, is_only);
+        if outcome.is_plain() && self.refused.is_empty() {
+            (self.ask_elevator, self.again) = (false, false);
+            self.elevator_wake = outcome.wake_at;
+        } else {
+            self.follow_up(reach, outcome, now, Silent);
+        }
+        if others_ask {
+            mq.lanes.kick(index, ELEVATOR);
+        }
+    }
+
+    /// Sends what was picked; whether there was something.
+    #[inline]
+    fn send_picked(&mut self, reach: Reach<'_>, now: Nanos) -> bool {
+        let picked = self.hard.dispatch.len();
+        if picked == 0 {
+            return false;
+        }
+        if picked == 1 && !self.hard.has_fences() {
+            let claim = self.hard.dispatch.pop_front().expect("it was counted");
+            self.hard.issue_lone(claim, now);
+        } else {
+            self.hard.issue(now, &mut self.ways.replies, &mut Nothing, Silent);
+        }
+        if !self.hard.ended.is_empty() {
+            self.leave_ends(reach, now, Silent);
+        }
+        true
+    }
+}
