@@ -1,5 +1,5 @@
 //! Repository chores: `cargo xtask tidy`, `tunables`, `mutants`, `planted`, `alike`,
-//! `same-variants` and `ci STEP`.
+//! `same-variants`, `without-uring` and `ci STEP`.
 //!
 //! This is not part of the product and uses no other room, so that it still builds when they do
 //! not. The limits it holds come from the room table and the house style; CONTRIBUTING.md says
@@ -15,6 +15,7 @@ mod planted;
 mod same;
 mod tidy;
 mod tunables;
+mod without;
 mod workspace;
 
 use std::process::ExitCode;
@@ -54,6 +55,12 @@ enum Chore {
         #[command(flatten)]
         settings: same::Settings,
     },
+    /// Run a command to which the kernel refuses io_uring, as the rules of many containers do.
+    WithoutUring {
+        /// The program and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
     /// Run one stage of continuous integration.
     Ci {
         /// Which stage.
@@ -73,6 +80,7 @@ fn main() -> ExitCode {
         Chore::Planted { settings } => planted::run(&workspace, &settings),
         Chore::Alike => alike::run(&workspace),
         Chore::SameVariants { settings } => same::run(&workspace, &settings),
+        Chore::WithoutUring { command } => without::run(&command),
         Chore::Ci { stage, choice } => ci::run(&workspace, stage, &choice),
     });
     match answer {

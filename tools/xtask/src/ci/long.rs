@@ -86,6 +86,10 @@ const FUZZ_TARGETS: [&str; 14] = [
     "addresses",
 ];
 
+/// The whole-program tests, and the soak.
+const WHOLE: &str = "test --package weir-cli --tests --no-fail-fast -- --ignored";
+const SOAK: &str = "test --workspace --release --test soak -- --ignored --nocapture";
+
 /// Of lives of the core from seeds, seconds, unless the environment says otherwise; and the first
 /// seed, behind those that the tests live.
 const LIVES_SECONDS: &str = "3600";
@@ -161,6 +165,10 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     steps.push(paths_step());
     steps.push(paths_latency_step());
     steps.push(soak_step());
+    steps.push(without_uring("tests", "test --workspace --no-fail-fast"));
+    steps.push(without_uring("whole programs", WHOLE));
+    steps.push(without_uring("soak", SOAK).with("WEIR_SOAK", soak_seconds()));
+    steps.extend(["adaptive", "always"].map(polling_step));
     steps
 }
 
@@ -246,9 +254,26 @@ fn paths_latency_step() -> Step {
 
 /// As it is released: memory is judged there.
 fn soak_step() -> Step {
-    let length = std::env::var("WEIR_SOAK").unwrap_or_else(|_| SOAK_SECONDS.to_owned());
-    Step::tests("soak", "test --workspace --release --test soak -- --ignored --nocapture")
-        .with("WEIR_SOAK", length)
+    Step::tests("soak", SOAK)
+        .with("WEIR_SOAK", soak_seconds())
+        .with("WEIR_TEST_PROGRAMS", "installed".to_owned())
+}
+
+fn soak_seconds() -> String {
+    std::env::var("WEIR_SOAK").unwrap_or_else(|_| SOAK_SECONDS.to_owned())
+}
+
+/// Tests to which the kernel refuses io_uring: files are read and written by threads.
+fn without_uring(name: &str, line: &str) -> Step {
+    let line = format!("run --package weir-xtask -- without-uring cargo {line}");
+    Step::tests(&format!("without io_uring, {name}"), &line)
+        .with("WEIR_TEST_PROGRAMS", "installed".to_owned())
+}
+
+/// The whole-program tests with daemons whose reactors poll.
+fn polling_step(mode: &str) -> Step {
+    Step::tests(&format!("polling, {mode}"), WHOLE)
+        .with("WEIR_TEST_POLL", mode.to_owned())
         .with("WEIR_TEST_PROGRAMS", "installed".to_owned())
 }
 
@@ -369,7 +394,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (80, 80));
+        assert_eq!((names.len(), count), (85, 85));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }
