@@ -252,17 +252,19 @@ fn the_strongest_rule_of_a_reactors_connections_holds_and_in_the_handshake_that_
 #[test]
 fn a_reload_changes_the_rule_of_an_export_under_its_clients() {
     let folder = Folder::new();
-    let daemon = start(&folder, &export("a", ""), &[]);
+    let both = |keys: &str| export("a", keys) + &another("b", "");
+    let daemon = start(&folder, &both(""), &[]);
     let mut client = Client::connect(&folder.socket(), "a");
+    let other = Client::connect(&folder.socket(), "b");
     use_disk(&mut client, 100);
     assert_eq!(counted(&folder, "polls"), 0);
-    let always = export("a", "poll = \"always\"\n");
+    let always = both("poll = \"always\"\n");
     assert_eq!(reload(&folder, &always), "changed: poll of export \"a\" is always\n");
     wait_for_rules(&folder, &["always 80"]);
     use_until(&folder, &mut client, |folder| counted(folder, "met") >= 10);
     assert_eq!(told(&folder, &["get", "nbd/a/0/poll"]), "always\n");
     assert_eq!(reload(&folder, &always), "nothing to change\n");
-    let adaptive = export("a", "poll = \"adaptive\"\npoll_share = 5\n");
+    let adaptive = both("poll = \"adaptive\"\npoll_share = 5\n");
     assert_eq!(
         reload(&folder, &adaptive),
         "changed: poll of export \"a\" is adaptive\n\
@@ -270,7 +272,7 @@ fn a_reload_changes_the_rule_of_an_export_under_its_clients() {
     );
     wait_for_rules(&folder, &["adaptive 5"]);
     // The rest of an export waits for the next start, and its rule does not.
-    let closed = export("a", "readonly = true\n");
+    let closed = both("readonly = true\n");
     assert_eq!(
         reload(&folder, &closed),
         "changed: poll of export \"a\" is that of [host]\n\
@@ -287,7 +289,7 @@ fn a_reload_changes_the_rule_of_an_export_under_its_clients() {
     wait_for_rules(&folder, &["off 80"]);
     let client = Client::connect(&folder.socket(), "a");
     assert_eq!(rules(&folder), ["always 80"]);
-    drop(client);
+    drop((client, other));
     daemon.stop();
 }
 

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use weir_bio::{Bio, Buf, Flags, GroupId, IoPrio, Limits, Nanos, Status};
-use weir_live::{Answer, Door, Host, Job};
+use weir_live::{
+    Answer, Door, Host, Job, PollMode, PollRule, PollVote, Polling, Readiness, Service, Turn,
+};
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Batch, Caps, Completion, Config, Device, Done, Driver, DriverError, DriverQueue, Groups, Kept,
@@ -191,4 +193,33 @@ fn writes_are_background_writes_from_when_the_door_is_told_so() {
         }
     }
     bed.end();
+}
+
+/// A service that asks for a rule of polling and does nothing.
+struct Asks {
+    _vote: PollVote,
+}
+
+impl Service for Asks {
+    fn ready(&mut self, _: &mut Turn<'_>, _: u32, _: Readiness) {}
+    fn completed(&mut self, _: &mut Turn<'_>, _: u32) {}
+    fn settle(&mut self, _: &mut Turn<'_>) {}
+}
+
+#[test]
+fn a_door_counts_with_the_hosts_rule_of_polling_as_long_as_it_is_there() {
+    let host = Host::with_polling(1, Polling { mode: PollMode::Adaptive, share: 40 }).unwrap();
+    let device = Device::new(Config::default(), Arc::new(Idle::default())).unwrap();
+    host.adopt(&device).unwrap();
+    let rule = PollRule { mode: Some(PollMode::Off), share: None };
+    let quiet = host.install(0, move |turn| Asks { _vote: turn.vote(rule) }).unwrap();
+    assert_eq!(host.poll_rules()[0].mode, PollMode::Off);
+    let door: Door<Told> = Door::open(&host, 0, &device, 16).unwrap();
+    assert_eq!(host.poll_rules()[0].mode, PollMode::Adaptive);
+    door.remove();
+    // Orders are taken in turn: behind another service it is gone.
+    let other = host.install(0, move |turn| Asks { _vote: turn.vote(rule) }).unwrap();
+    assert_eq!(host.poll_rules()[0].mode, PollMode::Off);
+    [quiet, other].iter().for_each(weir_live::Handle::remove);
+    host.retire(&device, 60_000_000_000).unwrap();
 }
