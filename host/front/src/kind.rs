@@ -150,17 +150,22 @@ impl Reloaded {
     ) -> Reloaded {
         let started: Vec<&config::Export> = started.collect();
         let now: Vec<&config::Export> = now.iter().collect();
-        // One that is there because its disk is comes and goes with the disk, which is told itself.
-        let differs = |export: &&&config::Export, others: &[&config::Export]| {
-            !export.is_implicit()
+        let differs = |export: &&&config::Export, own: &[_], others: &[&config::Export]| {
+            !comes_with_disk(export, own)
                 && !others.iter().any(|other| export.is_same_but_for_polling(other))
         };
-        let new = now.iter().filter(|export| differs(export, &started));
-        let old = started.iter().filter(|export| differs(export, &now));
+        let new = now.iter().filter(|export| differs(export, &now, &started));
+        let old = started.iter().filter(|export| differs(export, &started, &now));
         let names: BTreeSet<&str> = new.chain(old).map(|export| export.name.as_str()).collect();
         self.restart.extend(names.into_iter().map(|name| format!("export {name:?} has changed")));
         self
     }
+}
+
+/// Whether an export of these is there because its disk is: it comes and goes with the disk, which
+/// is told itself. Beside another export of the disk it is there because it is stated.
+fn comes_with_disk(export: &config::Export, all: &[&config::Export]) -> bool {
+    export.is_implicit() && all.iter().filter(|one| one.disk == export.disk).count() == 1
 }
 
 /// A front that was started: asked and told by threads that may wait.
@@ -250,6 +255,7 @@ mod tests {
         let a = "[[export]]\nname = \"a\"\ndisk = \"sda\"\n";
         let closed = "[[export]]\nname = \"sda\"\ndisk = \"sda\"\nreadonly = true\n";
         let open = "[[export]]\nname = \"sda\"\ndisk = \"sda\"\n";
+        let both = &format!("{a}{open}");
         for (before, now, expected) in [
             ("", "", &[][..]),
             (a, a, &[]),
@@ -262,6 +268,10 @@ mod tests {
             // What is served is the same.
             ("", open, &[]),
             (a, closed, &["export \"a\" has changed", "export \"sda\" has changed"]),
+            (a, both, &["export \"sda\" has changed"]),
+            (both, a, &["export \"sda\" has changed"]),
+            (both, open, &["export \"a\" has changed"]),
+            (both, &format!("{both}poll = \"always\"\n"), &[]),
         ] {
             let (before, now) = (stated(before), stated(now));
             let reloaded = Reloaded::default().and_fixed_exports(before.iter(), &now);
