@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_bio::{Bio, Buf, Nanos};
 use weir_live::{Handle, Host, Limited, Readiness, Seat, Service, Turn, Unpark};
@@ -192,7 +192,12 @@ fn a_thousand_devices_are_closed_by_one_thread_and_the_silent_ones_are_named() {
         }
     }
     let late = host.stop(2 * SECOND).unwrap_err();
-    assert_eq!(threads_called("weir-drain"), 0);
+    // One that was joined may still be listed for a moment.
+    let began = Instant::now();
+    while threads_called("weir-drain") > 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "a thread is left behind");
+        std::thread::yield_now();
+    }
     let named: Vec<String> = late.iter().map(|late| late.device.clone()).collect();
     let expected: Vec<String> = silent.iter().map(|(index, _)| format!("d{index}")).collect();
     assert_eq!(named, expected);
