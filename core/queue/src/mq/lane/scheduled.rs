@@ -107,7 +107,8 @@ impl Multi {
     #[inline]
     fn send_picked(&mut self, reach: Reach<'_>, now: Nanos) -> bool {
         let picked = self.hard.dispatch.len();
-        if picked == 0 {
+        // To end what is refused, messages are taken, which may have told it to pause.
+        if picked == 0 || self.paused > 0 {
             return false;
         }
         if picked == 1 && !self.hard.has_fences() {

@@ -10,8 +10,10 @@ use weir_bio::{Bio, Buf, Flags, Op, Rq, RqId, Status, SubmitterId};
 use super::rig::{self, Rig, Seat, bell, deadline, hold, kyber, mq, shut, while_asked};
 use super::{PATIENCE_NS, leave_to_lane_0};
 use crate::driver::Tag;
+use crate::lanes::ELEVATOR;
+use crate::mq::port::Control;
 use crate::request::Request;
-use crate::step::{Step, Watch};
+use crate::step::{Acks, Step, Watch};
 use crate::{Device, LaneAnswer, LaneHomes};
 
 /// The lane and its submitter, in one pass; `later` is called if the driver is asked again.
@@ -278,6 +280,38 @@ fn a_fence_that_is_put_meanwhile_ends_a_pick_that_may_not_wait_for_the_scheduler
     });
     assert_eq!(status, Some(Status::Again));
     assert!(is_idle(&rig), "a device without a request whose scheduler counts one");
+}
+
+#[test]
+fn a_lane_that_is_told_to_pause_in_a_lone_pass_sends_nothing_more() {
+    let mut rig = Rig::new(deadline, 2, 8, 4);
+    // All tags of the scheduler are out, so that one that may not wait is refused.
+    shut(true);
+    (0..4).for_each(|_| plug_and_pass(&rig, 1));
+    shut(false);
+    let acks = Acks::new(&Watch::new(&bell(), 0));
+    acks.expect();
+    let (device, told) = (rig.device.clone(), Arc::clone(&acks));
+    let mut pause = Some(Control::Pause(told));
+    let asked = move |_| {
+        if let Some(pause) = pause.take() {
+            mq(&device).post(1, pause);
+        }
+    };
+    let mut statuses = Vec::new();
+    while_asked(asked, || {
+        let Seat { lane, submitter, .. } = &mut *rig.seats[1].borrow_mut();
+        let bio = Bio::read(1 << 26, Buf::zeroed(4096)).with(Flags::NOWAIT);
+        submitter.submit(bio, rig.now).expect("room for a read");
+        submitter.pass(lane.as_mut(), rig.now, || rig.now, |ended| statuses.push(ended.status));
+    });
+    assert_eq!(statuses, [Status::Again]);
+    assert!(acks.are_complete(), "it has not said that it pauses");
+    assert_eq!(rig.flow().took, [0, 0], "it has said that it pauses, and sends");
+    mq(&rig.device).post(1, Control::Resume);
+    mq(&rig.device).lanes.kick(1, ELEVATOR);
+    rig.run();
+    assert_eq!(rig.ended(1), 4);
 }
 
 #[test]
