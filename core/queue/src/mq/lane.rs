@@ -69,10 +69,11 @@ pub(crate) struct Multi {
     hoards: bool,
 }
 
-/// With a scheduler nothing comes to the driver past it.
-struct Nothing;
+/// With a scheduler nothing comes to the driver past it. The short way of a lone request has a copy
+/// of its own of what takes this, so that the copy of a turn stays a part of its loop.
+struct Nothing<const LONE: bool = false>;
 
-impl Source for Nothing {
+impl<const LONE: bool> Source for Nothing<LONE> {
     const GIVES_ALL: bool = true;
 
     fn holds(&self, _: usize) -> usize {
@@ -239,7 +240,7 @@ impl Multi {
                 self.tell_heirs(reach);
             }
             if self.paused == 0 {
-                self.hard.issue(now, &mut self.ways.replies, &mut Nothing, sink);
+                self.hard.issue(now, &mut self.ways.replies, &mut Nothing::<false>, sink);
                 if !self.hard.ended.is_empty() {
                     self.leave_ends(reach, now, sink);
                 }

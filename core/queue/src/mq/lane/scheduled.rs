@@ -43,7 +43,9 @@ impl Multi {
         let ended_at = later();
         self.hard.end_answered(ended_at, &mut self.ways.replies);
         if !self.hard.ended.is_empty() {
-            match reach.mq.dispatcher.try_take_alone() {
+            // One that the driver gave back waits before what would be picked.
+            let is_calm = self.hard.is_calm(ended_at);
+            match is_calm.then(|| reach.mq.dispatcher.try_take_alone()).flatten() {
                 Some(right) => self.visit_alone(right, None, reach, ended_at),
                 None => self.leave_ends(reach, ended_at, Silent),
             }
@@ -115,7 +117,7 @@ impl Multi {
             let claim = self.hard.dispatch.pop_front().expect("it was counted");
             self.hard.issue_lone(claim, now);
         } else {
-            self.hard.issue(now, &mut self.ways.replies, &mut Nothing, Silent);
+            self.hard.issue(now, &mut self.ways.replies, &mut Nothing::<true>, Silent);
         }
         if !self.hard.ended.is_empty() {
             self.leave_ends(reach, now, Silent);
