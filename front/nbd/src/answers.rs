@@ -1,6 +1,6 @@
 //! Turns completions into replies.
 
-use weir_bio::{Data, Nanos, Status};
+use weir_bio::{Data, Status};
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::server::{Chunk, Replies};
 use weir_proto_nbd::wire::{Mode, ReplyTo};
@@ -8,7 +8,6 @@ use weir_queue::Completion;
 
 use crate::outbox::Outbox;
 use crate::pool::Pool;
-use crate::session::window::Window;
 use crate::slots::{Slot, Slots, Work};
 
 /// Zeros from so many bytes on are answered as a hole, where a client takes one. Below, the bytes
@@ -22,8 +21,6 @@ const COPIED: usize = 16 << 10;
 pub(crate) struct Answers<'a> {
     pub(crate) slots: &'a mut Slots,
     pub(crate) lent: &'a mut usize,
-    pub(crate) window: &'a mut Window,
-    pub(crate) now: Nanos,
     pub(crate) replies: Replies,
     pub(crate) mode: Mode,
     pub(crate) out: &'a mut Outbox,
@@ -53,7 +50,6 @@ impl Answers<'_> {
         }
         let Slot { to, bytes, work } = self.slots.remove(index);
         *self.lent -= bytes as usize;
-        self.window.end(index, bytes as usize, self.now);
         if !ok {
             self.pool.give_data(completion.data);
             return self.failed(to, completion.status, work);

@@ -22,8 +22,7 @@
 //!
 //! The memory that a client can make the server hold is bounded: requests under way and bytes owed,
 //! beyond which it is no longer listened to; memory for a payload is taken only as its bytes
-//! arrive. Long reads have a lower bound, which follows the disk (`session/window.rs`). All that
-//! comes to 32 MiB owed, the one request that crosses them, and a payload: 96 MiB at
+//! arrive. That comes to 32 MiB owed, the one request that crosses them, and a payload: 96 MiB at
 //! the very most. A TLS session adds 128 KiB of sealed records, and a record or 64 KiB of handshake
 //! that have not come whole. Memory is shared by the connections of a reactor, so an idle one holds
 //! none. The memory that all clients hold together is bounded as well (`budget.rs`), and so are the

@@ -10,7 +10,6 @@ mod effects;
 mod gather;
 mod memory;
 mod unaligned;
-pub(crate) mod window;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,13 +37,12 @@ use backlog::Backlog;
 use class::Priority;
 use gather::Gathering;
 use unaligned::Cut;
-use window::Window;
 
 /// Requests a client may have under way.
 const REQUESTS_MAX: usize = 2048;
 
 /// Bytes owed to a client, read or to be read, and bytes it has written that are not done, beyond
-/// which no further request is taken in, however far away the disk is (`session/window.rs`).
+/// which no further request is taken in.
 const OWED_MAX: usize = 32 << 20;
 
 /// Pieces of effects (trim, zeroes, prefetch) that one connection has with the device at a time.
@@ -111,8 +109,6 @@ pub(crate) struct Session {
     slots: Slots,
     /// Bytes of memory with requests under way.
     lent: usize,
-    /// How many of them it may have, and be owed, if its reads are long.
-    window: Window,
     /// The memory that the session may hold.
     pub(crate) quota: Quota,
     /// The next request is more than that: it stays where it is.
@@ -174,7 +170,6 @@ impl Session {
             limits,
             slots: Slots::default(),
             lent: 0,
-            window: Window::new(OWED_MAX),
             quota,
             short: false,
             share: Share::default(),
@@ -196,14 +191,11 @@ impl Session {
     /// Whether no request may be taken in until something is done or sent.
     #[inline]
     pub(crate) fn is_full(&self, out: &Outbox) -> bool {
-        let owed = self.lent + out.bytes();
         !self.held.is_empty()
             || self.throttled_until.is_some()
             || self.short
             || self.slots.len() >= REQUESTS_MAX
-            || owed >= OWED_MAX
-            // The end of what a client that is gone has sent is looked for in any case.
-            || (!self.deaf && self.window.is_full(owed))
+            || self.lent + out.bytes() >= OWED_MAX
     }
 
     /// Whether everything taken in has been answered.
@@ -478,11 +470,7 @@ impl Session {
         slot: Slot,
         now: Nanos,
     ) {
-        let bytes = slot.bytes as usize;
         let slot = self.slots.add(slot);
-        // Written data has been in the caches before.
-        let long = if op == Op::Read { bytes } else { 0 };
-        self.window.begin(slot, long, self.lent.saturating_sub(bytes), now);
         let sectors = (range.length / SECTOR) as u32;
         let bio = Bio::new(op, range.offset / SECTOR, sectors, data).with(flags);
         self.submit(bio.cookie(u64::from(slot)), now);
@@ -539,10 +527,9 @@ impl Session {
     /// the flush behind a durable effect, and what was refused before.
     pub(crate) fn complete(&mut self, out: &mut Outbox, pool: &mut Pool, now: Nanos) {
         let (replies, mode) = (self.replies, self.geometry.mode);
-        let (slots, lent, window) = (&mut self.slots, &mut self.lent, &mut self.window);
-        let (onward, pieces) = (Vec::new(), 0);
-        let mut answers =
-            Answers { slots, lent, window, now, replies, mode, out, pool, onward, pieces };
+        let (slots, lent) = (&mut self.slots, &mut self.lent);
+        let onward = Vec::new();
+        let mut answers = Answers { slots, lent, replies, mode, out, pool, onward, pieces: 0 };
         self.seat.submitter.complete(now, |completion| answers.take(completion));
         self.pieces -= answers.pieces;
         for slot in std::mem::take(&mut answers.onward) {
@@ -589,6 +576,21 @@ impl Session {
             }
             Err(words) => replies.error(to, NbdError::Io, words, out),
         });
+    }
+
+    /// Gives back the session's memory. Requests under way end without the session.
+    pub(crate) fn dissolve(mut self, pool: &mut Pool) -> Seat {
+        self.drop_gathering(pool);
+        let Session { mut seat, mut quota, payload, held, lent, .. } = self;
+        if let Some(payload) = payload {
+            payload.discard(pool);
+        }
+        held.into_iter().for_each(|held| pool.give_data(held.bio.data));
+        if seat.submitter.in_flight() > 0 {
+            quota.outlive(lent);
+            seat.submitter.bequeath(quota);
+        }
+        seat
     }
 
     /// How requests and replies look.

@@ -2,7 +2,6 @@
 //! `budget.rs`.
 
 use weir_bio::Nanos;
-use weir_live::Seat;
 use weir_proto_nbd::server::{Checked, Reject};
 
 use super::Session;
@@ -68,20 +67,5 @@ impl Session {
     pub(crate) fn owed(&self, out: &Outbox) -> usize {
         let arriving = self.payload.as_ref().map_or(0, Payload::missing);
         if arriving > 0 || self.slots.len() == 0 { arriving + out.bytes() } else { 0 }
-    }
-
-    /// Gives back the session's memory. Requests under way end without the session.
-    pub(crate) fn dissolve(mut self, pool: &mut Pool) -> Seat {
-        self.drop_gathering(pool);
-        let Session { mut seat, mut quota, payload, held, lent, .. } = self;
-        if let Some(payload) = payload {
-            payload.discard(pool);
-        }
-        held.into_iter().for_each(|held| pool.give_data(held.bio.data));
-        if seat.submitter.in_flight() > 0 {
-            quota.outlive(lent);
-            seat.submitter.bequeath(quota);
-        }
-        seat
     }
 }
