@@ -125,7 +125,7 @@ impl Outcome {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let &Outcome { kicked, sent, again, withheld, short, wake_at: _ } = self;
-        kicked | sent == 0 && !(again | withheld | short)
+        (kicked | sent) == 0 && !(again | withheld | short)
     }
 }
 
@@ -285,7 +285,9 @@ impl Dispatcher {
             elevator.bind(claim.rq.id.submitter(), lane);
             turn.refused.extend(elevator.insert_lone(lane, claim, now));
         }
-        if self.lines.is_empty() && self.budget.is_none() {
+        // Where each pick has to have a place of a budget no lane comes here.
+        debug_assert!(self.budget.is_none());
+        if self.lines.is_empty() {
             let (room, mut only) = ((turn.room, ALL), Only(turn.dispatch));
             let pass = elevator.pass(lane, room, turn.due, now, &mut only, Silent);
             (outcome.kicked, outcome.again) = (pass.kicked, pass.again);

@@ -24,7 +24,7 @@ impl Multi {
         now: Nanos,
         later: impl FnOnce() -> Nanos,
     ) -> Option<Nanos> {
-        if self.link.is_waiting() || self.left_at.is_some() {
+        if self.left_at.is_some() {
             return None;
         }
         if feed.ring.unpublished() == 0 && self.hard.ended.is_empty() {
@@ -34,7 +34,7 @@ impl Multi {
         if !self.link.is_open() && self.snapshot.queues > 1 {
             return None;
         }
-        let right = reach.mq.dispatcher.try_take_alone()?;
+        let right = self.take_alone(reach)?;
         let again = self.hard.answers_unasked();
         self.visit_alone(right, feed.ring.take_newest(), reach, now);
         if !self.send_picked(reach, now) || !again {
@@ -45,11 +45,13 @@ impl Multi {
         if !self.hard.ended.is_empty() {
             // One that the driver gave back waits before what would be picked.
             let is_calm = self.hard.is_calm(ended_at);
-            match is_calm.then(|| reach.mq.dispatcher.try_take_alone()).flatten() {
-                Some(right) => self.visit_alone(right, None, reach, ended_at),
+            match is_calm.then(|| self.take_alone(reach)).flatten() {
+                Some(right) => {
+                    self.visit_alone(right, None, reach, ended_at);
+                    self.send_picked(reach, ended_at);
+                }
                 None => self.leave_ends(reach, ended_at, Silent),
             }
-            self.send_picked(reach, ended_at);
         }
         Some(ended_at)
     }
@@ -61,6 +63,25 @@ impl Multi {
             || self.again
             || self.elevator_wake.is_some_and(|at| at <= now)
             || reach.mq.dispatcher.is_awaited(reach.index)
+    }
+
+    /// The right for this lane alone. What others, who send with the right, have sent since this
+    /// lane was found calm comes first.
+    #[inline]
+    fn take_alone<'a>(&self, reach: Reach<'a>) -> Option<Changing<'a, Dispatcher>> {
+        let right = reach.mq.dispatcher.try_take_alone()?;
+        if self.link.is_waiting() {
+            self.let_go_alone(right, reach);
+            return None;
+        }
+        Some(right)
+    }
+
+    #[inline]
+    fn let_go_alone(&self, right: Changing<'_, Dispatcher>, reach: Reach<'_>) {
+        if reach.mq.dispatcher.let_go_alone(right, self.snapshot.queues == 1) {
+            reach.mq.lanes.kick(reach.index, ELEVATOR);
+        }
     }
 
     /// A turn at the elevator that is this lane's alone, with one request or none.
@@ -89,19 +110,15 @@ impl Multi {
             refused: &mut self.refused,
         };
         let outcome = right.serve_lone(&mq.lanes, claim, &mut turn);
-        let is_only = self.snapshot.queues == 1;
-        if !is_only {
+        if self.snapshot.queues > 1 {
             self.say_credit(reach);
         }
-        let others_ask = mq.dispatcher.let_go_alone(right, is_only);
+        self.let_go_alone(right, reach);
         if outcome.is_plain() && self.refused.is_empty() {
             (self.ask_elevator, self.again) = (false, false);
             self.elevator_wake = outcome.wake_at;
         } else {
             self.follow_up(reach, outcome, now, Silent);
-        }
-        if others_ask {
-            mq.lanes.kick(index, ELEVATOR);
         }
     }
 

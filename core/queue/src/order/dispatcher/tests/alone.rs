@@ -113,6 +113,8 @@ fn what_a_lane_was_sent_is_not_overtaken() {
     mq(&rig.device).dispatcher.dismiss(&mut hold(&rig.device));
     plug_and_pass(&rig, 1);
     assert_eq!(rig.flow().took[1], 4, "three had been sent to it");
+    let sectors = rig.flow().sectors.clone();
+    assert!(sectors.is_sorted(), "the lone one is behind them: {sectors:?}");
     rig.flow().stalled = 0;
     rig.run();
     assert_eq!(rig.ended(1), 4);

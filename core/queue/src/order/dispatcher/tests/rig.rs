@@ -36,6 +36,8 @@ pub(super) struct Flow {
     /// By queue: requests it holds, and ever took.
     holds: Vec<usize>,
     pub(super) took: Vec<usize>,
+    /// The sectors of all that they took, in that order.
+    pub(super) sectors: Vec<u64>,
 }
 
 struct Sluice {
@@ -98,8 +100,11 @@ struct Gated {
 
 impl DriverQueue for Gated {
     fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
-        batch.take_all(|tag, _| self.held.push(tag));
         let mut flow = self.flow.lock().unwrap();
+        batch.take_all(|tag, request| {
+            flow.sectors.push(request.rq().sector);
+            self.held.push(tag);
+        });
         flow.took[self.index] += self.held.len() - flow.holds[self.index];
         flow.holds[self.index] = self.held.len();
     }
@@ -217,7 +222,7 @@ impl Rig {
         shut(false);
         let lanes = bells.len();
         let (holds, took) = (vec![0; lanes], vec![0; lanes]);
-        let flow = Arc::new(Mutex::new(Flow { stalled: 0, holds, took }));
+        let flow = Arc::new(Mutex::new(Flow { holds, took, ..Flow::default() }));
         let driver = Sluice { flow: Arc::clone(&flow), lanes: lanes as u16, depth, budget };
         let config = Config {
             queues: lanes as u16,
