@@ -210,11 +210,11 @@ fn backend(
     let threads = Backend::Threads(options.threads.clamp(1, options.depth));
     Ok(match (options.io, refusal) {
         (Io::Threads, _) => (threads, None),
+        (Io::Auto, _) if target.fuse => {
+            (threads, Some(format!("file: {path}: io_uring is not used: {FUSE_STOPS}")))
+        }
         (Io::Auto, Some(source)) => {
             (threads, Some(format!("file: {path}: io_uring cannot be used: {source}")))
-        }
-        (Io::Auto, None) if target.fuse => {
-            (threads, Some(format!("file: {path}: io_uring is not used: {FUSE_STOPS}")))
         }
         (Io::Uring, None) if target.fuse => {
             return Err(error(&target.path, &format!("io=uring is refused: {FUSE_STOPS}"), None));
