@@ -10,10 +10,10 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use crate::workspace::Error;
 
-/// `io_uring_setup`, which has this number on every architecture.
+/// `io_uring_setup`, which has this number wherever the filter's library runs.
 const IO_URING_SETUP: i64 = 425;
 
-/// The operation is not permitted, on every architecture.
+/// The operation is not permitted: this number there too.
 const EPERM: u32 = 1;
 
 /// Becomes the command; comes back only if that cannot be started.

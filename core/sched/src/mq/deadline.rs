@@ -541,23 +541,8 @@ impl Tuned for MqDeadline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::staged::tests::{Inspect, bands_agree, batches_are_sweeps, setup};
-    use weir_bio::{Flags, GroupId, IoPrio, Prng, RqId};
-
-    fn rq() -> Rq {
-        Rq {
-            sector: 0,
-            sectors: 8,
-            id: RqId(0),
-            flags: Flags::SYNC,
-            group: GroupId(0),
-            ioprio: IoPrio::NONE,
-            hint: 0,
-            tag: SchedTag::NONE,
-            op: Op::Read,
-            segments: 1,
-        }
-    }
+    use crate::staged::tests::{Inspect, bands_agree, batches_are_sweeps, request, setup};
+    use weir_bio::{IoPrio, Prng};
 
     impl Inspect for MqDeadline {
         fn bands(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)> {
@@ -578,6 +563,7 @@ mod tests {
     fn within_a_batch_the_direction_stays_and_sectors_never_go_down() {
         batches_are_sweeps(MqDeadline::new);
     }
+
     #[test]
     fn a_request_that_is_alone_goes_as_the_first_of_several_does() {
         for seed in 0..500 {
@@ -591,8 +577,8 @@ mod tests {
                 let now = Nanos::from_ms(ms * (1 + prng.below(9)));
                 for _ in 0..[0, 1, 1, 1, 2][prng.below(5) as usize] {
                     let Some(tag) = free.pop() else { break };
-                    let op = if prng.percent(50) { Op::Write } else { Op::Read };
-                    let rq = Rq { sector: 64 * prng.below(99), sectors: 8, tag, op, ..rq() };
+                    let sector = 64 * prng.below(99);
+                    let rq = Rq { sector, ioprio: IoPrio::NONE, ..request(&mut prng, tag) };
                     single.insert(rq, now, &mut Absorbed::new());
                     let staged = lone.stage_batch(&[rq], now, &mut Absorbed::new());
                     assert_eq!(staged, (1, Merge::No));

@@ -301,7 +301,7 @@ pub(crate) mod tests {
         Setup { limits, nr_requests: 32, hard_queues: 1, nomerges: 0, compat: "" }
     }
 
-    fn request(prng: &mut Prng, tag: SchedTag) -> Rq {
+    pub(crate) fn request(prng: &mut Prng, tag: SchedTag) -> Rq {
         Rq {
             sector: 8 * prng.below(64),
             sectors: 8,
