@@ -137,11 +137,9 @@ impl Path {
         let device = if self.scheduled && own {
             let make: Make = match self.order {
                 Order::Cfq => panic!("cfq is for the single-queue path"),
-                Order::Noop | Order::Deadline => {
-                    |setup| Box::new(Watched(Box::new(Noop::new(setup))))
-                }
-                Order::Kyber => |setup| Box::new(Watched(Box::new(Kyber::new(setup)))),
-                Order::Bfq => |setup| Box::new(Watched(Box::new(Bfq::new(setup)))),
+                Order::Noop | Order::Deadline => |setup| Box::new(Watched::new(Noop::new(setup))),
+                Order::Kyber => |setup| Box::new(Watched::new(Kyber::new(setup))),
+                Order::Bfq => |setup| Box::new(Watched::new(Bfq::new(setup))),
                 Order::OneToken => tokens::one,
                 Order::TokensThatRest => tokens::two_that_rest,
             };

@@ -1,5 +1,5 @@
 //! A scheduler around another: the thread that picks is told for which hard queue it does, and may
-//! stop the picking.
+//! stop the picking. It holds the queue to its part of the contract: `now` never goes back.
 
 use std::cell::{Cell, RefCell};
 
@@ -38,115 +38,142 @@ pub fn on_asked_nothing() {
 }
 
 /// A scheduler whose picks call the hook of the thread.
-pub struct Watched(pub Box<dyn Scheduler>);
+pub struct Watched {
+    scheduler: Box<dyn Scheduler>,
+    /// The time of the last call that brought one.
+    latest: Cell<Nanos>,
+}
+
+impl Watched {
+    /// Around this one.
+    pub fn new(scheduler: impl Scheduler + 'static) -> Watched {
+        Watched { scheduler: Box::new(scheduler), latest: Cell::new(Nanos::ZERO) }
+    }
+
+    fn see(&self, now: Nanos) {
+        let before = self.latest.replace(now);
+        assert!(before <= now, "a scheduler's time went back from {before:?} to {now:?}");
+    }
+}
 
 impl Scheduler for Watched {
     fn dispatch_batch(&mut self, lane: u16, max: usize, out: &mut Vec<Rq>, now: Nanos) {
+        self.see(now);
         if let Some(mut asked) = ASKED.take() {
             asked(lane);
             ASKED.set(Some(asked));
         }
         if !SHUT.get() {
-            self.0.dispatch_batch(lane, max, out, now);
+            self.scheduler.dispatch_batch(lane, max, out, now);
         }
     }
 
     fn ended_batch(&mut self, ended: &[Ended], now: Nanos) {
+        self.see(now);
         if let Some(last) = ended.last() {
             ENDED_AT.set(last.done_at);
         }
-        self.0.ended_batch(ended, now);
+        self.scheduler.ended_batch(ended, now);
     }
 
     fn name(&self) -> &'static str {
-        self.0.name()
+        self.scheduler.name()
     }
 
     fn wants_times(&self) -> bool {
-        self.0.wants_times()
+        self.scheduler.wants_times()
     }
 
     fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge {
-        self.0.merge(bio, now)
+        self.see(now);
+        self.scheduler.merge(bio, now)
     }
 
     fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
-        self.0.insert(rq, now, absorbed);
+        self.see(now);
+        self.scheduler.insert(rq, now, absorbed);
     }
 
     fn dispatch(&mut self, lane: u16, now: Nanos) -> Option<Rq> {
-        self.0.dispatch(lane, now)
+        self.see(now);
+        self.scheduler.dispatch(lane, now)
     }
 
     fn stage_batch(&mut self, batch: &[Rq], now: Nanos, absorbed: &mut Absorbed) -> (usize, Merge) {
-        self.0.stage_batch(batch, now, absorbed)
+        self.see(now);
+        self.scheduler.stage_batch(batch, now, absorbed)
     }
 
     fn drain(&mut self, out: &mut Vec<Rq>, now: Nanos) {
-        self.0.drain(out, now);
+        self.see(now);
+        self.scheduler.drain(out, now);
     }
 
     fn has_work(&self, lane: u16) -> bool {
-        self.0.has_work(lane)
+        self.scheduler.has_work(lane)
     }
 
     fn staged(&self) -> usize {
-        self.0.staged()
+        self.scheduler.staged()
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        self.0.wake_at()
+        self.scheduler.wake_at()
     }
 
     fn on_timer(&mut self, now: Nanos) {
-        self.0.on_timer(now);
+        self.see(now);
+        self.scheduler.on_timer(now);
     }
 
     fn take_kicked(&mut self) -> u64 {
-        self.0.take_kicked()
+        self.scheduler.take_kicked()
     }
 
     fn may_queue(&self, bio: &Rq) -> MayQueue {
-        self.0.may_queue(bio)
+        self.scheduler.may_queue(bio)
     }
 
     fn idles_for(&self) -> Option<SubmitterId> {
-        self.0.idles_for()
+        self.scheduler.idles_for()
     }
 
     fn depth_limit(&self, op: Op, sync: bool, context: SubmitterId) -> Option<u16> {
-        self.0.depth_limit(op, sync, context)
+        self.scheduler.depth_limit(op, sync, context)
     }
 
     fn depth_rule(&self, batch: &[Rq], now: Nanos) -> DepthRule {
-        self.0.depth_rule(batch, now)
+        self.see(now);
+        self.scheduler.depth_rule(batch, now)
     }
 
     fn context_started(&mut self, context: SubmitterId, lane: u16) {
-        self.0.context_started(context, lane);
+        self.scheduler.context_started(context, lane);
     }
 
     fn context_ended(&mut self, context: SubmitterId, now: Nanos) {
-        self.0.context_ended(context, now);
+        self.see(now);
+        self.scheduler.context_ended(context, now);
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {
-        self.0.depth_changed(nr_requests);
+        self.scheduler.depth_changed(nr_requests);
     }
 
     fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {
-        self.0.limits_changed(limits, nomerges);
+        self.scheduler.limits_changed(limits, nomerges);
     }
 
     fn group_parent(&mut self, group: GroupId, parent: GroupId) {
-        self.0.group_parent(group, parent);
+        self.scheduler.group_parent(group, parent);
     }
 
     fn group_weight_changed(&mut self, group: GroupId, weight: u16, now: Nanos) {
-        self.0.group_weight_changed(group, weight, now);
+        self.see(now);
+        self.scheduler.group_weight_changed(group, weight, now);
     }
 
     fn tunables(&mut self) -> &mut dyn Tunables {
-        self.0.tunables()
+        self.scheduler.tunables()
     }
 }

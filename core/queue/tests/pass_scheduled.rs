@@ -1,16 +1,18 @@
 //! A pass of a thread that has a submitter and its lane, under a scheduler: the short way of a lone
 //! request comes to what the long one comes to, request by request.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use weir_bio::{Bio, Buf, Class, Flags, IoPrio, Limits, Nanos, Op, Prng, Status};
+use weir_bio::{Bio, Buf, Class, Flags, IoPrio, Limits, Nanos, Op, Prng, Rq, Status};
 use weir_local::Null;
 use weir_queue::driver::{Affinity, Batch, Done, DriverQueue, Queues, Tag};
 use weir_queue::{
     Bell, Completion, Config, Device, Driver, DriverError, Lane, Progress, Refused, Step,
     Submitter, Watch,
 };
+use weir_sched::{Absorbed, Merge, Scheduler, Setup};
 
 const SCHEDULERS: [&str; 3] = ["mq-deadline", "kyber", "bfq"];
 
@@ -31,6 +33,8 @@ type Came = Arc<Mutex<Vec<(Op, u64, u32, Nanos)>>>;
 struct Noting {
     depth: u16,
     places: usize,
+    /// Sectors of a request at most.
+    sectors_max: u32,
     answers: Arc<AtomicUsize>,
     came: Came,
     /// A sector that gets no answer, while there is one.
@@ -39,14 +43,15 @@ struct Noting {
 
 impl Noting {
     fn new(depth: u16, places: usize, answers: usize) -> Noting {
-        let answers = Arc::new(AtomicUsize::new(answers));
-        Noting { depth, places, answers, came: Arc::default(), never: Arc::default() }
+        let (answers, sectors_max) = (Arc::new(AtomicUsize::new(answers)), 2_048);
+        Noting { depth, places, sectors_max, answers, came: Arc::default(), never: Arc::default() }
     }
 }
 
 impl Driver for Noting {
     fn limits(&self) -> Limits {
-        Limits { volatile_cache: true, ..Limits::of_memory(1 << 20) }
+        let max_hw_sectors = self.sectors_max;
+        Limits { volatile_cache: true, max_hw_sectors, ..Limits::of_memory(1 << 20) }
     }
 
     fn queues(&self) -> Queues {
@@ -123,7 +128,10 @@ impl Scene {
             timeout_ns: 0,
             ..Config::default()
         };
-        let device = Device::new(config, Arc::new(driver)).unwrap();
+        Scene::of(Device::new(config, Arc::new(driver)).unwrap())
+    }
+
+    fn of(device: Device) -> Scene {
         let woken = Arc::new(AtomicUsize::new(0));
         let bell = Bell::new(Box::new(Woken(Arc::clone(&woken))), 8);
         let mut lane = device.open_lane(0, &bell).unwrap();
@@ -224,7 +232,9 @@ fn life(name: &str, seed: u64, short: bool) -> (Vec<(Op, u64, u32, Nanos)>, Stri
     let mut prng = Prng::new(seed);
     let depth = 1 + prng.below(12) as u16;
     let places = 1 + prng.below(14) as usize;
-    let noting = Noting::new(depth, places, 1 + prng.below(2) as usize);
+    let mut noting = Noting::new(depth, places, 1 + prng.below(2) as usize);
+    // So that one is full at times, and a bio behind it joins another.
+    noting.sectors_max = 16 << prng.below(4);
     let came = Arc::clone(&noting.came);
     let mut scene = Scene::new(name, 4 + prng.below(28) as u16, noting);
     scene.short = short;
@@ -277,4 +287,77 @@ fn what_a_flush_has_made_room_for_is_asked_for_in_the_same_pass() {
     assert_eq!(sectors().last(), Some(&80), "nothing of the scheduler's has ended");
     *never.lock().unwrap() = None;
     scene.drain();
+}
+
+#[test]
+fn what_the_scheduler_joins_when_it_takes_a_lone_request_is_one_for_the_device() {
+    let noting = Noting { sectors_max: 16, ..Noting::new(8, 8, 8) };
+    let (came, never) = (Arc::clone(&noting.came), Arc::clone(&noting.never));
+    let mut scene = Scene::new("mq-deadline", 16, noting);
+    *never.lock().unwrap() = Some(4_000);
+    let mut urgent = Bio::read(4_000, Buf::zeroed(4096)).cookie(4_000);
+    urgent.ioprio = IoPrio::new(Class::RealTime, 0);
+    scene.submit(urgent);
+    scene.pass();
+    // They wait for that one. The last has no room in front of the two at 16.
+    for sector in [0, 16, 24, 8] {
+        scene.submit(Bio::read(sector, Buf::zeroed(4096)).cookie(sector));
+        scene.pass();
+    }
+    *never.lock().unwrap() = None;
+    scene.drain();
+    let came: Vec<_> = came.lock().unwrap().iter().map(|one| (one.1, one.2)).collect();
+    assert_eq!(came, [(4_000, 8), (0, 16), (16, 16)]);
+    assert_eq!(scene.ended.len(), 5);
+}
+
+/// First in, first out. With its first request it finds a reason to wait that has just gone.
+#[derive(Default)]
+struct Hesitant {
+    staged: VecDeque<Rq>,
+    was_asked: bool,
+    kicked: u64,
+}
+
+impl Scheduler for Hesitant {
+    fn name(&self) -> &'static str {
+        "hesitant"
+    }
+
+    fn merge(&mut self, _: &Rq, _: Nanos) -> Merge {
+        Merge::No
+    }
+
+    fn insert(&mut self, rq: Rq, _: Nanos, _: &mut Absorbed) {
+        self.staged.push_back(rq);
+    }
+
+    fn dispatch(&mut self, hard_queue: u16, _: Nanos) -> Option<Rq> {
+        if self.staged.is_empty() || std::mem::replace(&mut self.was_asked, true) {
+            return self.staged.pop_front();
+        }
+        self.kicked = 1 << hard_queue;
+        None
+    }
+
+    fn staged(&self) -> usize {
+        self.staged.len()
+    }
+
+    fn take_kicked(&mut self) -> u64 {
+        std::mem::take(&mut self.kicked)
+    }
+}
+
+#[test]
+fn a_lane_that_the_scheduler_names_while_it_is_asked_asks_again() {
+    let driver = Arc::new(Null::new(1 << 20).unwrap());
+    let make = |_: &Setup| Box::new(Hesitant::default()) as Box<dyn Scheduler>;
+    let mut scene = Scene::of(Device::with_scheduler(Config::default(), driver, make).unwrap());
+    scene.read(8);
+    scene.pass();
+    assert!(scene.lane.has_work(), "it sleeps, and may go on");
+    scene.pass();
+    scene.pass();
+    assert_eq!(scene.ended, [(8, Status::Ok)]);
 }

@@ -2,6 +2,7 @@
 //! held by hand or by the lane in whose turn it takes its own, leaves what it has.
 
 mod alone;
+mod meanwhile;
 mod rig;
 
 use std::cell::Cell;

@@ -17,7 +17,7 @@ use crate::step::{Acks, Step, Watch};
 use crate::{Device, LaneAnswer, LaneHomes};
 
 /// The lane and its submitter, in one pass; `later` is called if the driver is asked again.
-fn pass_and(rig: &Rig, lane: usize, later: impl FnOnce()) {
+pub(super) fn pass_and(rig: &Rig, lane: usize, later: impl FnOnce()) {
     let Seat { lane, submitter, ended, .. } = &mut *rig.seats[lane].borrow_mut();
     let later = || {
         later();
@@ -29,12 +29,12 @@ fn pass_and(rig: &Rig, lane: usize, later: impl FnOnce()) {
     });
 }
 
-fn pass(rig: &Rig, lane: usize) {
+pub(super) fn pass(rig: &Rig, lane: usize) {
     pass_and(rig, lane, || {});
 }
 
 /// A read that is in the plug.
-fn plug(rig: &Rig, lane: usize) {
+pub(super) fn plug(rig: &Rig, lane: usize) {
     let mut seat = rig.seats[lane].borrow_mut();
     let sector = ((lane as u64) << 24) + seat.sent as u64 * 16;
     let bio = Bio::read(sector, Buf::zeroed(4096));
@@ -42,7 +42,7 @@ fn plug(rig: &Rig, lane: usize) {
     seat.sent += 1;
 }
 
-fn plug_and_pass(rig: &Rig, lane: usize) {
+pub(super) fn plug_and_pass(rig: &Rig, lane: usize) {
     plug(rig, lane);
     pass(rig, lane);
 }
@@ -228,7 +228,7 @@ fn a_lane_with_room_is_told_of_what_a_pass_leaves_for_want_of_room() {
 }
 
 /// Puts a fence around the first read of lane 1's submitter when that lane is picked for.
-fn fence_around_lane_1(rig: &Rig) -> impl FnMut(u16) + 'static {
+pub(super) fn fence_around_lane_1(rig: &Rig) -> impl FnMut(u16) + 'static {
     let shared = Arc::clone(&rig.device.shared);
     move |lane| {
         if lane == 1 {
@@ -240,7 +240,7 @@ fn fence_around_lane_1(rig: &Rig) -> impl FnMut(u16) + 'static {
 }
 
 /// Whether the scheduler has heard of the end of all there was.
-fn is_idle(rig: &Rig) -> bool {
+pub(super) fn is_idle(rig: &Rig) -> bool {
     mq(&rig.device).with_dispatcher(|elevator| elevator.as_ref().unwrap().is_idle())
 }
 
@@ -328,7 +328,7 @@ fn a_lane_comes_back_for_what_it_was_refused() {
 }
 
 /// How often a lane is picked for in a pass that brings nothing.
-fn picks_of_a_pass(rig: &Rig, lane: usize) -> usize {
+pub(super) fn picks_of_a_pass(rig: &Rig, lane: usize) -> usize {
     let picks = Rc::new(Cell::new(0));
     let counted = Rc::clone(&picks);
     while_asked(move |_| counted.set(counted.get() + 1), || pass(rig, lane));

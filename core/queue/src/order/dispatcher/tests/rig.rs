@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use weir_bio::{Bio, Buf, Limits, Nanos, Status};
+use weir_bio::{Bio, Buf, Limits, Nanos, Op, Status};
 use weir_laws::watched::{self, Watched};
 pub(super) use weir_laws::watched::{ended_at, shut};
 use weir_ring::{Changing, Wake};
@@ -16,7 +16,9 @@ use weir_sched::{Make, Scheduler, Setup};
 
 use super::super::Dispatcher;
 use crate::budget::Budget;
-use crate::driver::{Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues, Tag};
+use crate::driver::{
+    Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues, Tag, UNTIL_KICKED,
+};
 use crate::lanes::ELEVATOR;
 use crate::mq::Mq;
 use crate::shared::Path;
@@ -24,6 +26,9 @@ use crate::{Bell, Config, Device, Lane, Submitter};
 
 /// Sectors from one read to the next: no two merge.
 const STEP: u64 = 16;
+
+/// The sector under which a flush is noted.
+pub(super) const FLUSH: u64 = u64::MAX;
 
 /// Passes in which lanes have to come to rest while time stands still.
 const PASSES_MAX: usize = 200;
@@ -38,6 +43,26 @@ pub(super) struct Flow {
     pub(super) took: Vec<usize>,
     /// The sectors of all that they took, in that order.
     pub(super) sectors: Vec<u64>,
+    /// Of a queue that answers, those that get no answer.
+    pub(super) keeps: Option<fn(u64) -> bool>,
+    /// Those that are given back once instead, until the driver kicks, which it does at once.
+    pub(super) gives_back: Vec<u64>,
+    /// Queues that are opened from now on have an event of their own.
+    pub(super) announces: bool,
+}
+
+type Hook = Box<dyn FnMut(usize)>;
+
+thread_local! {
+    /// Called with its number when a queue is asked for its answers.
+    static REAPED: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// While `work` runs, `reaped` is called whenever a driver queue is asked for its answers.
+pub(super) fn while_reaped(reaped: impl FnMut(usize) + 'static, work: impl FnOnce()) {
+    REAPED.set(Some(Box::new(reaped)));
+    work();
+    REAPED.set(None);
 }
 
 struct Sluice {
@@ -73,7 +98,7 @@ impl Budget for Places {
 
 impl Driver for Sluice {
     fn limits(&self) -> Limits {
-        Limits { capacity: 1 << 30, ..Limits::default() }
+        Limits { capacity: 1 << 30, volatile_cache: true, ..Limits::default() }
     }
 
     fn queues(&self) -> Queues {
@@ -87,23 +112,27 @@ impl Driver for Sluice {
 
     fn open(&self, index: u16, _depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let (flow, index) = (Arc::clone(&self.flow), usize::from(index));
-        Ok(Box::new(Gated { flow, index, held: Vec::new(), budget: self.budget.clone() }))
+        let (announces, budget) = (self.flow.lock().unwrap().announces, self.budget.clone());
+        Ok(Box::new(Gated { flow, index, held: Vec::new(), budget, announces }))
     }
 }
 
 struct Gated {
     flow: Arc<Mutex<Flow>>,
     index: usize,
-    held: Vec<Tag>,
+    /// With the sector of each.
+    held: Vec<(Tag, u64)>,
     budget: Option<Arc<Places>>,
+    announces: bool,
 }
 
 impl DriverQueue for Gated {
     fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
         let mut flow = self.flow.lock().unwrap();
         batch.take_all(|tag, request| {
-            flow.sectors.push(request.rq().sector);
-            self.held.push(tag);
+            let sector = if request.op() == Op::Flush { FLUSH } else { request.rq().sector };
+            flow.sectors.push(sector);
+            self.held.push((tag, sector));
         });
         flow.took[self.index] += self.held.len() - flow.holds[self.index];
         flow.holds[self.index] = self.held.len();
@@ -112,14 +141,35 @@ impl DriverQueue for Gated {
     fn commit(&mut self, _now: Nanos) {}
 
     fn reap(&mut self, _now: Nanos, done: &mut Done) {
-        let mut flow = self.flow.lock().unwrap();
-        if flow.stalled & 1 << self.index == 0 {
-            if let Some(places) = &self.budget {
-                places.put(self.held.len());
-            }
-            self.held.drain(..).for_each(|tag| done.push(tag, Status::Ok));
-            flow.holds[self.index] = 0;
+        if let Some(mut reaped) = REAPED.take() {
+            reaped(self.index);
+            REAPED.set(Some(reaped));
         }
+        let mut flow = self.flow.lock().unwrap();
+        if flow.stalled & 1 << self.index != 0 {
+            return;
+        }
+        let (before, keeps) = (self.held.len(), flow.keeps);
+        self.held.retain(|&(tag, sector)| {
+            if let Some(at) = flow.gives_back.iter().position(|back| *back == sector) {
+                flow.gives_back.remove(at);
+                done.push_requeue(tag, UNTIL_KICKED, Vec::new());
+                done.kick();
+            } else if keeps.is_some_and(|keeps| keeps(sector)) {
+                return true;
+            } else {
+                done.push(tag, Status::Ok);
+            }
+            false
+        });
+        flow.holds[self.index] = self.held.len();
+        if let Some(places) = &self.budget {
+            places.put(before - self.held.len());
+        }
+    }
+
+    fn announces(&self) -> bool {
+        self.announces
     }
 
     /// Never by itself: the test that turns the lane knows when it answers.
@@ -133,15 +183,15 @@ impl DriverQueue for Gated {
 }
 
 pub(super) fn kyber(setup: &Setup) -> Box<dyn Scheduler> {
-    Box::new(Watched(Box::new(Kyber::new(setup))))
+    Box::new(Watched::new(Kyber::new(setup)))
 }
 
 pub(super) fn deadline(setup: &Setup) -> Box<dyn Scheduler> {
-    Box::new(Watched(Box::new(MqDeadline::new(setup))))
+    Box::new(Watched::new(MqDeadline::new(setup)))
 }
 
 pub(super) fn bfq(setup: &Setup) -> Box<dyn Scheduler> {
-    Box::new(Watched(Box::new(Bfq::new(setup))))
+    Box::new(Watched::new(Bfq::new(setup)))
 }
 
 /// While `work` runs, `asked` is called whenever a hard queue is picked for.
