@@ -56,13 +56,13 @@ impl Multi {
         Some(ended_at)
     }
 
-    /// Whether it goes to the elevator although it brings nothing.
+    /// Whether a turn would go to the elevator, or be sent something, although it brings nothing.
     #[inline]
     fn asks_without(&self, reach: Reach<'_>, now: Nanos) -> bool {
         self.ask_elevator
             || self.again
             || self.elevator_wake.is_some_and(|at| at <= now)
-            || reach.mq.dispatcher.is_awaited(reach.index)
+            || self.is_waited_for(reach)
     }
 
     /// The right for this lane alone. What others, who send with the right, have sent since this

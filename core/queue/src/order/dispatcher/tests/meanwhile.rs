@@ -13,6 +13,20 @@ use crate::driver::Tag;
 use crate::lanes::ELEVATOR;
 
 #[test]
+fn what_a_lane_was_sent_is_received_in_a_pass_that_brings_nothing() {
+    let mut rig = Rig::new(deadline, 2, 8, 64);
+    shut(true);
+    plug_and_pass(&rig, 1);
+    shut(false);
+    rig.step_told(0);
+    assert_eq!(rig.flow().took, [0, 0], "it is on its way to lane 1");
+    pass(&rig, 1);
+    assert_eq!(rig.flow().took, [0, 1], "it lies there, and its home comes again and again");
+    rig.run();
+    assert_eq!(rig.ended(1), 1);
+}
+
+#[test]
 fn what_a_lane_is_sent_while_its_driver_answers_is_not_overtaken() {
     let mut rig = Rig::new(deadline, 2, 8, 64);
     rig.flow().stalled = 0b10;
