@@ -288,8 +288,9 @@ impl Dispatcher {
         // Where each pick has to have a place of a budget no lane comes here.
         debug_assert!(self.budget.is_none());
         if self.lines.is_empty() {
-            let (room, mut only) = ((turn.room, ALL), Only(turn.dispatch));
-            let pass = elevator.pass(lane, room, turn.due, now, &mut only, Silent);
+            // That a time has come is news for other lanes, and the elevator knows of none.
+            let (room, due, mut only) = ((turn.room, ALL), false, Only(turn.dispatch));
+            let pass = elevator.pass(lane, room, due, now, &mut only, Silent);
             (outcome.kicked, outcome.again) = (pass.kicked, pass.again);
         } else {
             self.pass(lanes, lane, turn, &mut outcome, Silent);
