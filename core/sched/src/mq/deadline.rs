@@ -321,7 +321,9 @@ impl MqDeadline {
             & (rq.sector >= tally.position[direction]);
         let before = if goes_on { self.batching } else { 0 };
         self.batching = before.saturating_add(1);
-        self.starved = if writes & !goes_on { 0 } else { self.starved };
+        // Reads have gone before a write only as long as that write is staged.
+        debug_assert!(writes | (self.starved == 0));
+        self.starved = 0;
         self.last_direction = direction;
         tally.position[direction] = rq.sector;
         tally.dispatched = tally.dispatched.wrapping_add(1);
@@ -577,8 +579,11 @@ mod tests {
                 let now = Nanos::from_ms(ms * (1 + prng.below(9)));
                 for _ in 0..[0, 1, 1, 1, 2][prng.below(5) as usize] {
                     let Some(tag) = free.pop() else { break };
+                    // Mostly of one class: another one's batch may go on in this one.
                     let sector = 64 * prng.below(99);
-                    let rq = Rq { sector, ioprio: IoPrio::NONE, ..request(&mut prng, tag) };
+                    let ioprio = IoPrio::new(Class::BestEffort, 0);
+                    let rq = Rq { sector, ..request(&mut prng, tag) };
+                    let rq = if prng.percent(90) { Rq { ioprio, ..rq } } else { rq };
                     single.insert(rq, now, &mut Absorbed::new());
                     let staged = lone.stage_batch(&[rq], now, &mut Absorbed::new());
                     assert_eq!(staged, (1, Merge::No));
