@@ -113,10 +113,6 @@ impl Multi {
             // Something may have been staged for it while it was closed.
             marks.pending.mark(ELEVATOR);
         }
-        let link = match snapshot.queues {
-            1 => Link::default(),
-            _ => mq.with_right(|dispatcher| dispatcher.open(index)),
-        };
         let mut multi = Multi {
             hard,
             ways: state.kept.take().unwrap_or_default(),
@@ -124,7 +120,7 @@ impl Multi {
             ask_elevator: false,
             elevator_wake: None,
             due: false,
-            link,
+            link: Link::default(),
             arrivals: Arrivals::default(),
             refused: Vec::new(),
             left_at: None,
@@ -134,7 +130,7 @@ impl Multi {
             tells: false,
             hoards: false,
         };
-        multi.follow();
+        multi.follow(reach);
         multi
     }
 
@@ -302,13 +298,17 @@ impl Multi {
     fn refresh(&mut self, reach: Reach<'_>) {
         if self.snapshot.version != reach.current.version() {
             self.snapshot = reach.current.get();
-            self.follow();
+            self.follow(reach);
         }
     }
 
     #[cold]
-    fn follow(&mut self) {
+    fn follow(&mut self, reach: Reach<'_>) {
         self.hard.follow(&self.snapshot);
+        if self.snapshot.queues > 1 && !self.link.is_open() {
+            // It opens, or was the only lane.
+            self.link = reach.mq.with_right(|dispatcher| dispatcher.open(reach.index));
+        }
         if self.snapshot.scheduled {
             self.hard.bound_tags(u16::MAX);
             // A pass under an older snapshot may have been this scheduler's already, and the time

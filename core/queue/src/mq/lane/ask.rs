@@ -160,10 +160,6 @@ impl Multi {
     ) -> Outcome {
         // This lane holds the right, so no other lane sends to it now.
         self.receive(now, sink);
-        if !self.link.is_open() && self.snapshot.queues > 1 {
-            // It was the only lane.
-            self.link = dispatcher.open(reach.index);
-        }
         if self.left_at.take().is_some_and(|at| now >= at + PATIENCE_NS) {
             // The one that stands does not come round.
             asking.dismiss();

@@ -30,10 +30,6 @@ impl Multi {
         if feed.ring.unpublished() == 0 && self.hard.ended.is_empty() {
             return (!self.asks_without(reach, now)).then_some(now);
         }
-        // One that was the only lane has no link yet.
-        if !self.link.is_open() && self.snapshot.queues > 1 {
-            return None;
-        }
         let right = self.take_alone(reach)?;
         let again = self.hard.answers_unasked();
         self.visit_alone(right, feed.ring.take_newest(), reach, now);
