@@ -739,7 +739,7 @@ fn many_who_look_at_the_disks_at_once_are_all_answered_beside_those_who_read_the
 }
 
 #[test]
-fn large_reads_of_many_wait_for_the_memory_that_all_may_hold() {
+fn large_reads_of_many_wait_for_the_memory_that_a_disk_may_hold() {
     // Each has a MiB asked for at a time.
     const READERS: u64 = 96;
     const LEN: usize = 2 << 20;
@@ -777,8 +777,9 @@ fn large_reads_of_many_wait_for_the_memory_that_all_may_hold() {
         most
     });
     println!("{most} bytes at most");
-    assert!(most <= 64 << 20, "{most} bytes are more than was said");
-    assert!(most >= 60 << 20, "{most} bytes: nothing had to wait");
+    // What one disk may have: half of three quarters, and half of the last call.
+    assert!(most <= 25 << 20, "{most} bytes are more than was said");
+    assert!(most >= 22 << 20, "{most} bytes: nothing had to wait");
     // A share goes back just behind its answer.
     let begun = std::time::Instant::now();
     while held() > 0 {

@@ -15,6 +15,7 @@ use std::sync::mpsc::channel;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use weir_live::{Handle, Host, Interest, Readiness, Service, Turn};
 
+use crate::budget::Share;
 use crate::disks::Disks;
 use crate::files::WRITE_BYTES_MAX;
 use crate::port::{Caller, Short};
@@ -63,13 +64,13 @@ pub(crate) struct CallRouter {
     /// Calls that the library has and has not answered.
     asked: BTreeSet<u64>,
     answer: Vec<u8>,
-    /// The call that waits for memory. None behind it is taken meanwhile.
+    /// The write that waits for memory. No call behind it is taken meanwhile.
     stalled: Option<Stalled>,
     /// Unmounts the disks, unless that was done, so that no caller waits where none is heard.
     unmount: Unmount,
 }
 
-/// A read or a write in the router's message, which waits for memory.
+/// A write in the router's message, which waits for memory.
 struct Stalled {
     /// Its bytes.
     len: usize,
@@ -128,9 +129,11 @@ impl Calls {
 }
 
 impl Calls {
-    /// There may be memory for a call that waits for it.
-    fn resume(&mut self, turn: &mut Turn<'_>) {
-        self.0.iter_mut().for_each(|router| router.resume(turn));
+    /// There is memory for the write that waits for it, or nothing to wait for any more.
+    fn resume(&mut self, turn: &mut Turn<'_>, share: Option<Share>) {
+        if let Some(router) = &mut self.0 {
+            router.resume(turn, share);
+        }
     }
 }
 
@@ -158,7 +161,7 @@ impl CallRouter {
         }
     }
 
-    /// Whether calls are taken: none waits for memory, and not too many for the library.
+    /// Whether calls are taken: no write waits for memory, and not too many for the library.
     fn takes_more(&self) -> bool {
         let has_room = self.waiting.len() < WAITING && self.waiting_bytes < WAITING_BYTES;
         self.stalled.is_none() && has_room
@@ -170,14 +173,14 @@ impl CallRouter {
         [Interest { read: !full, write: false }, Interest { read: true, write: waits }]
     }
 
-    /// Has both descriptors watched, and goes on with a call that waits for memory: what it is
+    /// Has both descriptors watched, and goes on with a write that waits for memory: what it is
     /// told elsewhere it does not hear here.
     fn begin(&mut self, turn: &mut Turn<'_>) -> io::Result<()> {
         let [kernel, library] = self.interests();
         turn.watch(self.kernel.device(), KERNEL, kernel)?;
         let watched = turn.watch(&self.library, LIBRARY, library);
         watched.inspect_err(|_| turn.unwatch(self.kernel.device()))?;
-        self.resume(turn);
+        self.resume(turn, None);
         Ok(())
     }
 
@@ -209,11 +212,11 @@ impl CallRouter {
         let Message { unique, process, call } = message;
         let caller = || Caller::Kernel(Pending::new(&self.kernel, unique));
         match call {
-            Call::Read { len: asked, .. } => {
-                self.transfer(turn, len, caller());
-                return asked as usize;
+            Call::Read { handle, offset, len } => {
+                self.disks.read(process, handle, (offset, len), caller());
+                return len as usize;
             }
-            Call::Write { .. } => self.transfer(turn, len, caller()),
+            Call::Write { .. } => self.write(turn, len, (caller(), None)),
             Call::Flush { handle } => self.disks.flush(process, handle, caller()),
             Call::Broken => drop(caller()),
             Call::Other => {
@@ -225,33 +228,27 @@ impl CallRouter {
         0
     }
 
-    /// Has the read or the write in `message` carried out, or keeps it until there is memory.
-    fn transfer(&mut self, turn: &mut Turn<'_>, len: usize, caller: Caller) {
+    /// Has the write in `message` carried out, or keeps it until there is memory.
+    fn write(&mut self, turn: &mut Turn<'_>, len: usize, paid: (Caller, Option<Share>)) {
         let Some(Message { process, call, .. }) = Message::decode(&self.message[..len]) else {
             return;
         };
-        let entered = match call {
-            Call::Read { handle, offset, len } => {
-                self.disks.read(process, handle, (offset, len), caller)
-            }
-            Call::Write { handle, offset, bytes, durable } => {
-                self.disks.write(process, handle, (offset, bytes), durable, caller)
-            }
-            Call::Flush { .. } | Call::Broken | Call::Notice | Call::Other => Ok(()),
-        };
-        if let Err(Short { caller, bytes }) = entered {
+        let Call::Write { handle, offset, bytes, durable } = call else { return };
+        let written = self.disks.write(process, handle, (offset, bytes), durable, paid);
+        if let Err(Short { caller, need }) = written {
             let (before, calls) = (self.interests(), turn.handle::<Calls>());
             self.stalled = Some(Stalled { len, caller });
-            self.disks.budget().when_room(bytes, move || calls.post(Calls::resume));
+            let resume = move |share| calls.post(|calls, turn| calls.resume(turn, share));
+            self.disks.budget().wait(need, resume);
             self.follow(turn, before);
         }
     }
 
-    /// There may be memory for the call that waits for it.
-    fn resume(&mut self, turn: &mut Turn<'_>) {
+    /// There is memory for the write that waits for it, or nothing to wait for any more.
+    fn resume(&mut self, turn: &mut Turn<'_>, share: Option<Share>) {
         let before = self.interests();
         if let Some(Stalled { len, caller }) = self.stalled.take() {
-            self.transfer(turn, len, caller);
+            self.write(turn, len, (caller, share));
             self.follow(turn, before);
         }
     }
@@ -346,7 +343,7 @@ impl CallRouter {
         }
     }
 
-    /// No call is taken from now on. What is under way is answered as it ends, and a call that
+    /// No call is taken from now on. What is under way is answered as it ends, and a write that
     /// waits for memory with EIO.
     fn end(&mut self, turn: &Turn<'_>) {
         self.stalled = None;

@@ -18,7 +18,7 @@ use weir_control::{Classing, Client, Clients, Failure, Memory, priority_of};
 use weir_live::Host;
 use weir_queue::{ClientTimes, Device, Groups, Kept};
 
-use crate::budget::{Budget, Share};
+use crate::budget::{Budget, Need, Share};
 use crate::port::{Caller, Kind, Opener, Outcome, Reply, Short};
 
 /// The name of this kind of front.
@@ -85,6 +85,15 @@ struct Open {
     client: Client,
     process: u32,
     opened: Instant,
+    /// The disk's number in the budget.
+    account: u64,
+}
+
+/// The way to the disk of an open file.
+struct Way {
+    device: Device,
+    opener: Arc<Opener>,
+    account: u64,
 }
 
 impl Open {
@@ -156,6 +165,7 @@ impl Disks {
     /// Refuses to open disks and to use open ones from now on: the reactors are about to end.
     pub(crate) fn close(&self) {
         self.openers().closed = true;
+        self.budget.withdraw(|_| true);
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -274,9 +284,10 @@ impl Disks {
         }
         let peer = &client.peer;
         tracing::info!(%peer, disk = %name, client = handle, writes, "disk opened as a file");
-        let (device, opener) = (device, Some(Arc::new(opener)));
-        let opened = Instant::now();
-        openers.table.insert(handle, Open { device, opener, client, process, opened });
+        let (opener, opened) = (Some(Arc::new(opener)), Instant::now());
+        let same = openers.table.values().find(|open| open.device.is(&device));
+        let account = same.map_or(handle, |open| open.account);
+        openers.table.insert(handle, Open { device, opener, client, process, opened, account });
         Ok(())
     }
 
@@ -329,7 +340,7 @@ impl Disks {
         drop(gone);
     }
 
-    fn opener(&self, handle: u64) -> Result<(Device, Arc<Opener>), Errno> {
+    fn way(&self, handle: u64) -> Result<Way, Errno> {
         let openers = self.openers();
         // A program that still has a disk open when the daemon stops must not keep the disk from
         // coming to rest.
@@ -338,7 +349,7 @@ impl Disks {
         }
         let open = openers.table.get(&handle).ok_or(Errno::EBADF)?;
         let opener = open.opener.clone().ok_or(Errno::ENODEV)?;
-        Ok((open.device.clone(), opener))
+        Ok(Way { device: open.device.clone(), opener, account: open.account })
     }
 
     /// The priority of the process that asks for this, or of its thread.
@@ -352,58 +363,57 @@ impl Disks {
         &self.budget
     }
 
-    /// The call and memory for its data, if there is as much.
-    fn paid(&self, caller: Caller, bytes: u64) -> Result<(Caller, Option<Share>), Short> {
-        let bytes = bytes as usize;
-        match self.budget.take(bytes) {
-            Some(share) => Ok((caller, Some(share))),
-            None => Err(Short { caller, bytes }),
-        }
-    }
-
-    /// Reads, for a process.
+    /// Reads, for a process. A read for which there is no memory waits until there is.
     pub(crate) fn read(
         &self,
         process: u32,
         handle: u64,
         (offset, len): (u64, u32),
         caller: Caller,
-    ) -> Result<(), Short> {
-        let (device, opener) = match self.opener(handle) {
+    ) {
+        let Way { device, opener, account } = match self.way(handle) {
             Ok(found) => found,
-            Err(error) => {
-                caller.fail(error);
-                return Ok(());
-            }
+            Err(error) => return caller.fail(error),
         };
         let limits = device.limits();
         let end = limits.size().bytes();
         let len = u64::from(len).min(end.saturating_sub(offset));
         if len == 0 {
-            caller.end(Outcome::Read(&[]));
-            return Ok(());
+            return caller.end(Outcome::Read(&[]));
         }
         let block = u64::from(limits.logical_block_size);
         let start = offset - offset % block;
-        let whole = (offset + len).next_multiple_of(block) - start;
-        let (caller, share) = self.paid(caller, whole)?;
-        let bio = Bio::read(start / SECTOR, Buf::zeroed(whole as usize));
-        let kind = Kind::Read { skip: (offset - start) as usize, len: len as usize };
-        let reply = Reply { caller, kind, share };
-        opener.enter(bio, Kept::default(), self.priority(process), reply);
-        Ok(())
+        let whole = ((offset + len).next_multiple_of(block) - start) as usize;
+        let (skip, priority) = ((offset - start) as usize, self.priority(process));
+        let enter = move |opener: &Opener, caller, share| {
+            let bio = Bio::read(start / SECTOR, Buf::zeroed(whole));
+            let kind = Kind::Read { skip, len: len as usize };
+            let reply = Reply { caller, kind, share: Some(share) };
+            opener.enter(bio, Kept::default(), priority, reply);
+        };
+        let need = Need { disk: account, handle, data: whole, writes: false };
+        if let Some(share) = self.budget.take(need) {
+            return enter(&opener, caller, share);
+        }
+        // The client may be ended meanwhile, and goes only when its opener is held no more.
+        let opener = Arc::downgrade(&opener);
+        self.budget.wait(need, move |share| match opener.upgrade().zip(share) {
+            Some((opener, share)) => enter(&opener, caller, share),
+            None => caller.fail(Errno::ENODEV),
+        });
     }
 
-    /// Writes bytes at an offset; `durable` if they have to be so when it has ended.
+    /// Writes bytes at an offset; `durable` if they have to be so when it has ended. `share` is
+    /// memory that it has waited for.
     pub(crate) fn write(
         &self,
         process: u32,
         handle: u64,
         (offset, bytes): (u64, &[u8]),
         durable: bool,
-        caller: Caller,
+        (caller, share): (Caller, Option<Share>),
     ) -> Result<(), Short> {
-        let (device, opener) = match self.opener(handle) {
+        let Way { device, opener, account } = match self.way(handle) {
             Ok(found) => found,
             Err(error) => {
                 caller.fail(error);
@@ -424,7 +434,11 @@ impl Disks {
         }
         let lead = offset % block;
         let whole = (lead + len).next_multiple_of(block);
-        let (caller, share) = self.paid(caller, whole)?;
+        let need = Need { disk: account, handle, data: whole as usize, writes: true };
+        let had = share.filter(|share| share.is_enough(need.data));
+        let Some(share) = had.or_else(|| self.budget.take(need)) else {
+            return Err(Short { caller, need });
+        };
         // Also behind the end of a disk that ends within a block: it may grow meanwhile.
         let kept = Kept { lead: lead as u32, trail: (whole - lead - len) as u32 };
         let bytes = &bytes[..len as usize];
@@ -433,15 +447,15 @@ impl Disks {
         });
         let flags = if durable { Flags::FUA } else { Flags::NONE };
         let bio = Bio::write((offset - lead) / SECTOR, buf).with(flags);
-        let kind = Kind::Write { len: len as u32 };
-        opener.enter(bio, kept, self.priority(process), Reply { caller, kind, share });
+        let reply = Reply { caller, kind: Kind::Write { len: len as u32 }, share: Some(share) };
+        opener.enter(bio, kept, self.priority(process), reply);
         Ok(())
     }
 
     /// Makes everything durable that was answered before.
     pub(crate) fn flush(&self, process: u32, handle: u64, caller: Caller) {
-        match self.opener(handle) {
-            Ok((_, opener)) => {
+        match self.way(handle) {
+            Ok(Way { opener, .. }) => {
                 let reply = Reply { caller, kind: Kind::Flush, share: None };
                 opener.enter(Bio::flush(), Kept::default(), self.priority(process), reply);
             }
@@ -498,6 +512,9 @@ impl Clients for Disks {
             open.opener.take()
         });
         drop(openers);
+        if opener.is_some() {
+            self.budget.withdraw(|handle| handle == number);
+        }
         opener.is_some()
     }
 }

@@ -16,6 +16,7 @@ use rustix::fs::OFlags;
 use weir_bio::SECTOR;
 use weir_control::{Failure, Node, Tree};
 
+use crate::budget::Share;
 use crate::disks::{Disks, Process};
 use crate::inodes::{Inodes, join, parent};
 use crate::port::{Caller, Outcome, Short};
@@ -26,8 +27,10 @@ const KEPT: Duration = Duration::ZERO;
 /// The length every attribute claims, bytes: a page, as in sysfs.
 const CLAIMED_LEN: u64 = weir_control::tree::VALUE_MAX as u64;
 
-/// Calls the kernel may have under way in the background: those of a loop device.
-const BACKGROUND: u16 = 1024;
+/// Calls the kernel may have under way in the background, of all disks together: asynchronous ones
+/// past the page cache, as those of a loop device. Further ones wait in it, and so those of other
+/// disks for a disk that does not answer; so they are as many as can be said.
+const BACKGROUND: u16 = u16::MAX;
 
 /// The most that one call writes, bytes; the block layer cuts it to what the disk can take.
 pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -182,17 +185,22 @@ impl Files {
         Ok(names)
     }
 
-    /// Has a call carried out, which waits for memory if there is none. This thread waits with it:
+    /// Has a write carried out, which waits for memory if there is none. This thread waits with it:
     /// those behind it are in the kernel.
-    fn when_paid(&self, mut caller: Caller, enter: impl Fn(Caller) -> Result<(), Short>) {
-        while let Err(short) = enter(caller) {
+    fn when_paid(
+        &self,
+        mut caller: Caller,
+        enter: impl Fn((Caller, Option<Share>)) -> Result<(), Short>,
+    ) {
+        let mut share = None;
+        while let Err(short) = enter((caller, share)) {
             let (sender, receiver) = channel();
-            self.disks.budget().when_room(short.bytes, move || {
+            self.disks.budget().wait(short.need, move |share| {
                 // It is received below.
-                let _ = sender.send(());
+                let _ = sender.send(share);
             });
             // Memory comes back when a disk answers, and no disk answers here.
-            let _ = receiver.recv();
+            share = receiver.recv().ok().flatten();
             caller = short.caller;
         }
     }
@@ -348,8 +356,7 @@ impl Filesystem for Files {
                 Outcome::Read(bytes) => reply.data(bytes),
                 outcome => reply.error(why(&outcome)),
             });
-            let read = |caller| self.disks.read(request.pid(), fh.0, (offset, size), caller);
-            return self.when_paid(caller, read);
+            return self.disks.read(request.pid(), fh.0, (offset, size), caller);
         }
         match self.text(ino, fh, offset, size) {
             Ok(bytes) => reply.data(&bytes),
@@ -375,8 +382,7 @@ impl Filesystem for Files {
                 Outcome::Written(len) => reply.written(len),
                 outcome => reply.error(why(&outcome)),
             });
-            let write =
-                |caller| self.disks.write(request.pid(), fh.0, (offset, data), durable, caller);
+            let write = |paid| self.disks.write(request.pid(), fh.0, (offset, data), durable, paid);
             return self.when_paid(caller, write);
         }
         // As in sysfs: wherever it is put, a write is one store of at most a page.

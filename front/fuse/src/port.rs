@@ -10,7 +10,7 @@ use weir_control::Seen;
 use weir_live::{Answer, Door, Host, Job};
 use weir_queue::{ClientTimes, Completion, Device, Error, Kept, Tally};
 
-use crate::budget::Share;
+use crate::budget::{Need, Share};
 use crate::wire::Pending;
 
 /// How a call ended.
@@ -60,12 +60,12 @@ pub(crate) struct Reply {
     pub(crate) share: Option<Share>,
 }
 
-/// A call for which there is no memory now.
+/// A write for which there is no memory now.
 pub(crate) struct Short {
     /// The call, unanswered.
     pub(crate) caller: Caller,
-    /// Bytes of data that it needs memory for.
-    pub(crate) bytes: usize,
+    /// What it has to wait for.
+    pub(crate) need: Need,
 }
 
 /// The I/O that a reply is to.
