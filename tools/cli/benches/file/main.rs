@@ -2,6 +2,8 @@
 //! preallocated and written file, at the same depth, on the same CPU, in turn. Many short rounds:
 //! a shared disk differs more from one second to the next than the two do.
 //!
+//! weir runs in three ways: by the engine of `weir bench`, whose thread waits in its ring; on a
+//! reactor, which waits on its descriptors as that of a daemon does; and on one that polls first.
 //! fio runs twice: as it comes, and with registered buffers and files (`fixedbufs`,
 //! `registerfiles`). weir registers the file and not the memory, which is its callers'.
 //!
@@ -9,6 +11,8 @@
 //!     --mib 1024 --folder DIR]
 
 #![forbid(unsafe_code)]
+
+mod reactor;
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,9 +24,18 @@ use weir_bench::arguments::{Arguments, Parameter, Usage};
 use weir_bench::cpu::pin;
 use weir_bench::rounds::{Control, Figure, Needs, machine};
 use weir_bio::{Buf, Prng};
+use weir_live::PollMode;
 
 /// The CPU of the program that is measured.
 const CPU: usize = 1;
+
+/// How long each reads before it counts.
+const RAMP: Duration = Duration::from_millis(300);
+
+/// What is measured, the sides of weir before those of fio.
+const SIDES: [&str; 5] =
+    ["weir", "weir, reactor", "weir, polling reactor", "fio", "fio, registered"];
+const OF_WEIR: usize = 3;
 
 struct Setup {
     file: PathBuf,
@@ -96,22 +109,18 @@ struct Side {
 }
 
 fn bench(setup: &Setup, rounds: u32) {
-    let side = |name| Side { name, ..Side::default() };
-    let mut sides = [side("weir"), side("fio"), side("fio, registered")];
+    let mut sides = SIDES.map(|name| Side { name, ..Side::default() });
     let mut control = Control::new(Needs::Quiet);
     let fio = Program::new("fio").arg("--version").output().is_ok();
     if !fio {
         println!("fio is not installed: weir alone is measured");
     }
-    let count = if fio { sides.len() } else { 1 };
+    let count = if fio { SIDES.len() } else { OF_WEIR };
     let outcomes = control.rounds(rounds, &[], |round| {
         // The program that comes first finds the device rested, so each comes first in turn.
         let mut outcomes: Vec<_> = (0..count)
             .map(|turn| (round as usize + turn) % count)
-            .map(|which| match which {
-                0 => (which, weir(setup, round)),
-                _ => (which, run_fio(setup, which == 2, round)),
-            })
+            .map(|which| (which, run(which, setup, round)))
             .collect();
         outcomes.sort_by_key(|(which, _)| *which);
         outcomes
@@ -127,21 +136,48 @@ fn bench(setup: &Setup, rounds: u32) {
         "4 KiB random direct reads, depth {depth}, {counted} rounds of {milliseconds} ms, {control}"
     );
     for side in &sides[..count] {
-        println!("{:16} IOPS {:.0}  CPU ns per I/O {:.0}", side.name, side.iops, side.cpu_ns);
+        println!("{:22} IOPS {:.0}  CPU ns per I/O {:.0}", side.name, side.iops, side.cpu_ns);
     }
-    for other in &sides[1..count] {
-        let ratio = sides[0].iops.over(&other.iops);
+    let (ours, others) = sides[..count].split_at(OF_WEIR);
+    for (side, other) in ours.iter().flat_map(|side| others.iter().map(move |other| (side, other)))
+    {
+        let ratio = side.iops.over(&other.iops);
         let (mean, error) = ratio.geometric_mean();
         println!(
-            "weir against {}: {ratio:.3}, geometric mean {mean:.3}, its standard error {:.1} %",
+            "{} against {}: {ratio:.3}, geometric mean {mean:.3}, its standard error {:.1} %",
+            side.name,
             other.name,
             100.0 * error
         );
     }
 }
 
-/// I/Os a second, and CPU ns per I/O.
-fn weir(setup: &Setup, round: u32) -> (f64, f64) {
+/// One side's I/Os a second, and CPU ns per I/O.
+fn run(which: usize, setup: &Setup, round: u32) -> (f64, f64) {
+    match which {
+        0 => engine(setup, round),
+        1 => on_reactor(setup, round, PollMode::Off),
+        2 => on_reactor(setup, round, PollMode::Adaptive),
+        _ => run_fio(setup, which == 4, round),
+    }
+}
+
+/// The same of a reactor that polls so.
+fn on_reactor(setup: &Setup, round: u32, poll: PollMode) -> (f64, f64) {
+    let _ = pin(CPU);
+    reactor::run(&reactor::Load {
+        target: &format!("file:{}", setup.file.display()),
+        bytes: setup.bytes,
+        depth: setup.depth,
+        ramp: RAMP,
+        runtime: Duration::from_millis(setup.milliseconds.into()),
+        seed: u64::from(round) + 1,
+        poll,
+    })
+}
+
+/// I/Os a second, and CPU ns per I/O, by the engine of `weir bench`.
+fn engine(setup: &Setup, round: u32) -> (f64, f64) {
     let _ = pin(CPU);
     let target = format!("file:{}", setup.file.display());
     let target = weir::Target::parse(&target).expect("a target");
@@ -154,8 +190,8 @@ fn weir(setup: &Setup, round: u32) -> (f64, f64) {
         seed: u64::from(round) + 1,
         ..weir_load::Job::default()
     };
-    let [ramp, runtime] = [300, u64::from(setup.milliseconds)].map(Duration::from_millis);
-    let measured = weir_bench::engine::run::one(&job, &opened.device, ramp, runtime);
+    let runtime = Duration::from_millis(setup.milliseconds.into());
+    let measured = weir_bench::engine::run::one(&job, &opened.device, RAMP, runtime);
     let measured = measured.expect("the job runs");
     assert_eq!(measured.failure, None);
     let ios = measured.tally.all().ios as f64;
