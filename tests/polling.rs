@@ -361,5 +361,19 @@ fn reactors_that_leave_no_cpu_are_told() {
     let said = reload(&folder, &export("a", "poll = \"always\"\n"));
     let what = "note: export \"a\": poll=always, and with as many clients of it reactors=";
     assert!(said.contains(what), "{said}");
+    // There can be no client of an export that waits for the next start.
+    assert_eq!(
+        reload(&folder, &export("a", "")),
+        "changed: poll of export \"a\" is that of [host]\n"
+    );
+    let disk = "[[disk]]\nname = \"sdb\"\ntarget = \"ram:1MiB\"\npoll = \"always\"\n";
+    let new = export("a", "") + &another("b", "poll = \"always\"\n") + disk;
+    let said = reload(&folder, &new);
+    assert!(said.contains("needs a restart: export \"b\" has changed\n"), "{said}");
+    assert!(said.contains("needs a restart: disk sdb is new\n"), "{said}");
+    assert!(!said.contains("note: "), "{said}");
     daemon.stop();
+    let daemon = start_on(&count, &folder, &new, &[]);
+    let what = "export \"b\": poll=always, and with as many clients of it reactors=";
+    assert!(daemon.stop().contains(what));
 }

@@ -137,8 +137,7 @@ impl Reload {
     pub(crate) fn new(source: Source, started: Stated, parts: Parts) -> Reload {
         let paths = started.config.group.iter().map(|group| group.path.clone()).collect();
         let (there, host) = (started.config.disk.clone(), started.config.host);
-        let polling_remark = polling::remark(&started.config, parts.host.reactors());
-        let applied = Applied { groups: paths, there, host, polling_remark, ..Applied::default() };
+        let applied = Applied { groups: paths, there, host, ..Applied::default() };
         let applied = Mutex::new(applied);
         Reload { source, started, parts, applied }
     }
@@ -181,6 +180,10 @@ impl Reload {
         let targets = applied.targets.clone();
         let mut lines = remarks(rules);
         self.set_disks(tree, rules, &targets, &mut applied, &mut lines);
+        applied.polling_remark = self.polling_remark(&applied.host);
+        if let Some(remark) = &applied.polling_remark {
+            tracing::warn!("{remark}");
+        }
         // The start itself tells these.
         applied.unfelt = self.unfelt(&self.started.config);
         for line in lines {

@@ -393,9 +393,6 @@ impl Serve {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let reactors = self.reactors.map_or(cpus, usize::from);
         let polling = reload::polling::rule_of(&config.host);
-        if let Some(remark) = reload::polling::remark(config, reactors) {
-            tracing::warn!("{remark}");
-        }
         let host =
             Host::with_polling(reactors, polling).map_err(|e| format!("reactor threads: {e}"))?;
         let mut disks = Vec::new();

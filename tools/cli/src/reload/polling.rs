@@ -1,7 +1,9 @@
 //! How the reactors wait, from the configuration.
 
+use std::sync::Arc;
+
 use weir_control::config::{self, Config, Poll};
-use weir_front::poll_mode;
+use weir_front::{Front, poll_mode};
 use weir_live::Polling;
 
 use super::{Applied, CHANGED, NOTE, Reload};
@@ -11,20 +13,26 @@ pub(crate) fn rule_of(stated: &config::Host) -> Polling {
     Polling { mode: poll_mode(stated.poll), share: stated.poll_share }
 }
 
-/// A rule that leaves no CPU to others, in words; `None` if it leaves some.
-pub(crate) fn remark(stated: &Config, reactors: usize) -> Option<String> {
+/// A rule that leaves no CPU to others, in words; `None` if it leaves some. `fronts` say which
+/// exports there are to be clients of: one that waits for a restart is not.
+pub(super) fn remark(
+    host: &config::Host,
+    fronts: &[Arc<dyn Front>],
+    reactors: usize,
+) -> Option<String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     if reactors < cpus {
         return None;
     }
     let rest = "no CPU is left to other programs; --reactors gives fewer";
-    if stated.host.poll == Poll::Always {
+    if host.poll == Poll::Always {
         let what = format!("poll=always, and reactors={reactors} of {cpus} CPUs never sleep");
         return Some(format!("{what}: {rest}"));
     }
-    let exports = stated.exports();
-    let config::Export { name, .. } =
-        exports.iter().find(|export| export.poll == Some(Poll::Always))?;
+    let served = fronts.iter().flat_map(|front| front.clients().polling());
+    let polling = served.filter(|(_, rule)| rule.poll == Some(Poll::Always));
+    // Of several the same one each time.
+    let name = polling.map(|(name, _)| name).min()?;
     Some(format!(
         "export {name:?}: poll=always, and with as many clients of it reactors={reactors} of \
          {cpus} CPUs never sleep: {rest}"
@@ -40,11 +48,16 @@ impl Reload {
         lines: &mut Vec<String>,
     ) {
         self.set_host(config.host, &mut applied.host, lines);
-        let remark = remark(config, self.parts.host.reactors());
+        let remark = self.polling_remark(&config.host);
         if remark != applied.polling_remark {
             lines.extend(remark.iter().map(|line| format!("{NOTE}{line}")));
             applied.polling_remark = remark;
         }
+    }
+
+    /// What is to be told of reactors that leave no CPU to others.
+    pub(super) fn polling_remark(&self, host: &config::Host) -> Option<String> {
+        remark(host, &self.parts.fronts, self.parts.host.reactors())
     }
 
     fn set_host(&self, stated: config::Host, applied: &mut config::Host, lines: &mut Vec<String>) {
