@@ -6,9 +6,12 @@
 mod daemon;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use daemon::client::Client;
+use daemon::outside::leave_out;
 use daemon::words::{attempt, told};
 use daemon::{Daemon, Folder, PATIENCE, weir};
 use serde_json::Value;
@@ -313,6 +316,87 @@ fn an_export_that_is_taken_away_or_replaced_takes_its_rule_along() {
     let client = Client::connect(&folder.socket(), "vm2");
     assert_eq!(rules(&folder), ["adaptive 80"]);
     drop(client);
+    daemon.stop();
+}
+
+/// A daemon with the tree mounted, and its `dev`; `None` where that cannot be done.
+fn mounted(reactors: &str, folder: &Folder, text: &str) -> Option<(Daemon, PathBuf)> {
+    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        leave_out("mounting needs /dev/fuse and root");
+        return None;
+    }
+    let tree = folder.near("tree");
+    fs::create_dir_all(&tree).expect("a folder");
+    let flags = ["--tree", tree.to_str().expect("text")];
+    Some((start_on(reactors, folder, text, &flags), tree.join("dev")))
+}
+
+/// What the only open file of a disk says of polling.
+fn told_of_file(folder: &Folder, disk: &str) -> String {
+    let file = told(folder, &["ls", &format!("fuse/{disk}")]);
+    let of = |key: &str| format!("fuse/{disk}/{}{key}", file.trim_end());
+    told(folder, &["get", &of("poll")]) + &told(folder, &["get", &of("poll_share")])
+}
+
+#[test]
+fn an_open_file_of_a_disk_has_its_reactor_poll_by_the_rule_of_the_disk() {
+    let folder = Folder::new();
+    let disk = |keys: &str| format!("{DISK}{keys}");
+    let always = disk("poll = \"always\"\npoll_share = 7\n");
+    let Some((daemon, dev)) = mounted("1", &folder, &always) else { return };
+    assert_eq!(rules(&folder), ["off 80"]);
+    let file = fs::File::open(dev.join("sda")).expect("a disk");
+    wait_for_rules(&folder, &["always 7"]);
+    assert_eq!(told_of_file(&folder, "sda"), "always\n7\n");
+    let (before, begun) = (counted(&folder, "met"), Instant::now());
+    while counted(&folder, "met") < before + 10 {
+        assert!(begun.elapsed() < PATIENCE, "{}", told(&folder, &["get", "weir/poll_stat"]));
+        file.read_exact_at(&mut [0; 4096], 0).expect("a block");
+    }
+    // Each opening has its say, and one that is ended none.
+    let other = fs::File::open(dev.join("sda")).expect("a disk");
+    drop(file);
+    let said = reload(&folder, &disk("poll = \"adaptive\"\n"));
+    assert!(said.starts_with("changed: poll of export \"sda\" is adaptive\n"), "{said}");
+    wait_for_rules(&folder, &["adaptive 80"]);
+    assert_eq!(told_of_file(&folder, "sda"), "adaptive\nhost\n");
+    let number = told(&folder, &["ls", "fuse/sda"]);
+    told(&folder, &["set", &format!("fuse/sda/{}delete", number.trim_end()), "1"]);
+    wait_for_rules(&folder, &["off 80"]);
+    drop(other);
+    let file = fs::File::open(dev.join("sda")).expect("a disk");
+    wait_for_rules(&folder, &["adaptive 80"]);
+    drop(file);
+    wait_for_rules(&folder, &["off 80"]);
+    daemon.stop();
+}
+
+#[test]
+fn the_reactor_that_takes_the_calls_for_files_polls_by_the_rules_of_all_that_are_open() {
+    let folder = Folder::new();
+    let fast = "[[disk]]\nname = \"fast\"\ntarget = \"ram:1MiB,queues=1\"\n";
+    let exports = [("a", "poll = \"always\"\n"), ("b", "")]
+        .map(|(name, keys)| format!("[[export]]\nname = {name:?}\ndisk = \"fast\"\n{keys}"));
+    // It has a lane on each reactor, and the last one takes the calls.
+    let quiet = "[[disk]]\nname = \"sda\"\ntarget = \"ram:1MiB,queues=2\"\npoll = \"off\"\n";
+    let host = "[host]\npoll = \"adaptive\"\n";
+    let text = format!("{fast}{}{quiet}{host}", exports.concat());
+    let Some((daemon, dev)) = mounted("2", &folder, &text) else { return };
+    assert_eq!(rules(&folder), ["adaptive 80", "adaptive 80"]);
+    let quiet = fs::File::open(dev.join("sda")).expect("a disk");
+    wait_for_rules(&folder, &["adaptive 80", "off 80"]);
+    // Its only lane is on the other one.
+    let fast = fs::File::open(dev.join("fast")).expect("a disk");
+    wait_for_rules(&folder, &["always 80", "always 80"]);
+    assert_eq!(told_of_file(&folder, "fast"), "always\nhost\n");
+    let said = reload(&folder, &text.replace("\"always\"", "\"off\""));
+    assert_eq!(said, "changed: poll of export \"a\" is off\n");
+    // That of its other export is the host's.
+    wait_for_rules(&folder, &["adaptive 80", "adaptive 80"]);
+    drop(fast);
+    wait_for_rules(&folder, &["adaptive 80", "off 80"]);
+    drop(quiet);
+    wait_for_rules(&folder, &["adaptive 80", "adaptive 80"]);
     daemon.stop();
 }
 

@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use fuser::Errno;
 use weir_access::Peer;
 use weir_bio::{Bio, Buf, Flags, GroupId, IoPrio, SECTOR};
-use weir_control::config::ExportPolling;
+use weir_control::config::{self, ExportPolling};
 use weir_control::{Classing, Client, Clients, Failure, Memory, priority_of};
+use weir_front::Export;
 use weir_live::Host;
 use weir_queue::{ClientTimes, Device, Groups, Kept};
 
 use crate::budget::{Budget, Need, Share};
+use crate::polling::{Rules, shown};
 use crate::port::{Caller, Kind, Opener, Outcome, Reply, Short};
 
 /// The name of this kind of front.
@@ -48,6 +50,8 @@ pub(crate) struct Disks {
     devices: RwLock<Vec<Device>>,
     /// The disks whose files take background writes at first: an export of theirs does.
     pub(crate) background: Mutex<BTreeSet<String>>,
+    /// Held while files are given theirs. No reactor takes the lock, whose holder waits for one.
+    pub(crate) rules: Mutex<Rules>,
     /// The groups that an open file may be in.
     groups: Arc<Groups>,
     openers: Mutex<Openers>,
@@ -155,7 +159,8 @@ impl Disks {
         let placement = Placement { reactor: host.reactors() - 1, migration: None };
         let placement = Mutex::new(placement);
         let budget = Budget::new(memory);
-        Disks { host, devices, background, groups, openers, processes, placement, budget }
+        let rules = Mutex::default();
+        Disks { host, devices, background, rules, groups, openers, processes, placement, budget }
     }
 
     fn openers(&self) -> MutexGuard<'_, Openers> {
@@ -184,11 +189,16 @@ impl Disks {
         self.background.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A disk that is new on the host.
-    pub(crate) fn add(&self, disk: &Device, background: bool) {
-        if background {
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A disk that is new on the host, with its exports.
+    pub(crate) fn add(&self, disk: &Device, exports: &[Export]) {
+        if exports.iter().any(|export| export.stated.background) {
             self.background().insert(disk.config().name.clone());
         }
+        self.rules().add(exports);
         self.change_devices(|devices| devices.push(disk.clone()));
     }
 
@@ -196,6 +206,7 @@ impl Disks {
     pub(crate) fn remove(&self, disk: &Device) -> usize {
         self.change_devices(|devices| devices.retain(|known| !known.is(disk)));
         self.background().remove(&disk.config().name);
+        self.rules().remove(&disk.config().name);
         let mut openers = self.openers();
         let open = openers.table.values_mut().filter(|open| open.device.is(disk));
         let end = |open: &mut Open| {
@@ -288,7 +299,34 @@ impl Disks {
         let same = openers.table.values().find(|open| open.device.is(&device));
         let account = same.map_or(handle, |open| open.account);
         openers.table.insert(handle, Open { device, opener, client, process, opened, account });
+        drop(openers);
+        self.vote(&self.rules(), |open| open.client.number == handle);
         Ok(())
+    }
+
+    /// Takes the rules of polling on that exports have now.
+    pub(crate) fn restate(&self, exports: &[config::Export]) {
+        let mut rules = self.rules();
+        let changed = rules.restate(exports);
+        if !changed.is_empty() {
+            self.vote(&rules, |open| changed.contains(&open.client.disk));
+        }
+    }
+
+    /// Has the open files that are meant ask for these rules.
+    fn vote(&self, rules: &Rules, is_meant: impl Fn(&Open) -> bool) {
+        let mut voters = Vec::new();
+        for open in self.openers().table.values_mut().filter(|open| is_meant(open)) {
+            let rules = rules.of_disk(&open.client.disk);
+            open.client.polling = shown(&rules);
+            voters.extend(open.opener.clone().map(|opener| (opener, rules)));
+        }
+        let placement = self.placement();
+        let calls = placement.migration.is_some().then_some(placement.reactor);
+        drop(placement);
+        for (opener, rules) in voters {
+            opener.vote(&self.host, calls, rules);
+        }
     }
 
     pub(crate) fn host(&self) -> &Host {

@@ -17,6 +17,7 @@ use weir_queue::Device;
 
 use crate::disks::{Disks, NAME};
 use crate::mount::{Mount, Others};
+use crate::polling::Rules;
 
 /// The mounted tree, with the disks in it as files.
 pub const KIND: FrontKind = FrontKind {
@@ -86,6 +87,7 @@ impl Plan for Fuse {
         let stated = |export: &Export| export.stated.background.then(|| export.stated.disk.clone());
         *disks.background.get_mut().unwrap_or_else(PoisonError::into_inner) =
             grounds.exports.iter().filter_map(stated).collect();
+        *disks.rules.get_mut().unwrap_or_else(PoisonError::into_inner) = Rules::of(grounds.exports);
         let disks = Arc::new(disks);
         let tree = Arc::clone(grounds.tree);
         let (plan, mount) = (self.clone(), Mutex::default());
@@ -126,13 +128,14 @@ impl Front for FuseFront {
         Ok(())
     }
 
-    /// Its files are of disks, not of exports.
+    /// Its files are of disks, not of exports, whose polling their own front tells of.
     fn reload(&self, now: &Restated<'_>) -> Reloaded {
+        self.disks.restate(now.exports);
         Reloaded::of_fixed(&self.plan, now.plan)
     }
 
     fn add_disk(&self, disk: &Device, exports: &[Export]) -> Result<(), String> {
-        self.disks.add(disk, exports.iter().any(|export| export.stated.background));
+        self.disks.add(disk, exports);
         Ok(())
     }
 

@@ -18,6 +18,7 @@ mod files;
 mod front;
 mod inodes;
 mod mount;
+mod polling;
 mod port;
 mod wire;
 

@@ -4,13 +4,16 @@
 //! Each call has memory of its own from the kernel's copy to its end, as much as the budget of all
 //! has for it (`budget.rs`).
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use fuser::Errno;
 use weir_bio::{Bio, GroupId, IoPrio, Status};
 use weir_control::Seen;
-use weir_live::{Answer, Door, Host, Job};
+use weir_live::{Answer, Door, Handle, Host, Job, PollRule};
 use weir_queue::{ClientTimes, Completion, Device, Error, Kept, Tally};
 
 use crate::budget::{Need, Share};
+use crate::polling::Voter;
 use crate::wire::Pending;
 
 /// How a call ended.
@@ -118,6 +121,9 @@ const BACKLOG: usize = usize::MAX;
 /// The way to a disk. Dropping it gives the submitter back.
 pub(crate) struct Opener {
     door: Door<Reply>,
+    reactor: usize,
+    /// Its say on the reactor that takes the calls, if that is another one.
+    voter: Mutex<Option<Handle<Voter>>>,
     /// The priority of the process that used it last.
     pub(crate) priority: Seen,
 }
@@ -128,8 +134,9 @@ impl Opener {
     /// # Errors
     /// Too many submitters, in the device or on the reactor, or a device that is going away.
     pub(crate) fn open(host: &Host, reactor: usize, device: &Device) -> Result<Opener, Error> {
-        let door = Door::open(host, reactor, device, BACKLOG)?;
-        Ok(Opener { door, priority: Seen::default() })
+        let (door, voter) = (Door::open(host, reactor, device, BACKLOG)?, Mutex::default());
+        let reactor = reactor % host.reactors();
+        Ok(Opener { door, reactor, voter, priority: Seen::default() })
     }
 
     /// The figures of its submitter.
@@ -147,6 +154,20 @@ impl Opener {
         self.door.reclassify(group, ioprio, background);
     }
 
+    /// Asks for these rules of polling from now on, also where the calls are taken if a reactor
+    /// does that. No reactor may call this.
+    pub(crate) fn vote(&self, host: &Host, calls: Option<usize>, rules: Vec<PollRule>) {
+        self.door.vote(rules.clone());
+        let apart = calls.filter(|calls| *calls != self.reactor);
+        let voter = apart.and_then(|reactor| Voter::install(host, reactor, rules));
+        let before = std::mem::replace(&mut *self.voter(), voter);
+        before.iter().for_each(Handle::remove);
+    }
+
+    fn voter(&self) -> MutexGuard<'_, Option<Handle<Voter>>> {
+        self.voter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Sends an I/O of a process of this priority in. The kernel is told when it has ended.
     pub(crate) fn enter(&self, bio: Bio, kept: Kept, priority: IoPrio, reply: Reply) {
         if self.priority.get() != priority {
@@ -161,5 +182,6 @@ impl Opener {
 impl Drop for Opener {
     fn drop(&mut self) {
         self.door.remove();
+        self.voter().iter().for_each(Handle::remove);
     }
 }

@@ -232,6 +232,14 @@ impl<A: Answer> Door<A> {
         self.handle.post(move |intake, _| intake.class = Some((group, ioprio, background)));
     }
 
+    /// Has its reactor poll by the strongest of these rules at least, as long as the intake is
+    /// there and no others are given. Without a call it asks for that of the host.
+    pub fn vote(&self, rules: Vec<PollRule>) {
+        self.handle.post(move |intake, turn| {
+            intake.votes = rules.into_iter().map(|rule| turn.vote(rule)).collect();
+        });
+    }
+
     /// A place for a job, if there is one. A closed disk has room for all: their answers say so.
     #[must_use]
     pub fn room(&self) -> Option<Entry<'_, A>> {
@@ -362,8 +370,8 @@ struct Intake<A: Answer> {
     arrivals: Arc<Arrivals<A>>,
     /// `None` only when there was none to be had, or at the end.
     seat: Option<Seat>,
-    /// What comes in here asks for no rule of its own.
-    _vote: PollVote,
+    /// The rules of polling that its user asks for: at first none of its own.
+    votes: Vec<PollVote>,
     /// An empty list to put in the place of a full one; kept for its memory.
     spare: Vec<Job<A>>,
     /// Not accepted yet.
@@ -394,7 +402,7 @@ impl<A: Answer> Intake<A> {
         Intake {
             arrivals,
             seat,
-            _vote: vote,
+            votes: vec![vote],
             spare: Vec::new(),
             waiting: VecDeque::new(),
             held: HeldBack::default(),

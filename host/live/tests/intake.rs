@@ -207,7 +207,7 @@ impl Service for Asks {
 }
 
 #[test]
-fn a_door_counts_with_the_hosts_rule_of_polling_as_long_as_it_is_there() {
+fn a_door_counts_with_the_hosts_rule_of_polling_or_others_as_long_as_it_is_there() {
     let host = Host::with_polling(1, Polling { mode: PollMode::Adaptive, share: 40 }).unwrap();
     let device = Device::new(Config::default(), Arc::new(Idle::default())).unwrap();
     host.adopt(&device).unwrap();
@@ -216,6 +216,17 @@ fn a_door_counts_with_the_hosts_rule_of_polling_as_long_as_it_is_there() {
     assert_eq!(host.poll_rules()[0].mode, PollMode::Off);
     let door: Door<Told> = Door::open(&host, 0, &device, 16).unwrap();
     assert_eq!(host.poll_rules()[0].mode, PollMode::Adaptive);
+    let always = PollRule { mode: Some(PollMode::Always), share: Some(7) };
+    for (rules, expected) in [
+        (vec![rule, always], PollMode::Always),
+        (vec![rule], PollMode::Off),
+        (vec![always], PollMode::Always),
+    ] {
+        door.vote(rules);
+        let behind = host.install(0, move |turn| Asks { _vote: turn.vote(rule) }).unwrap();
+        assert_eq!(host.poll_rules()[0].mode, expected);
+        behind.remove();
+    }
     door.remove();
     // Orders are taken in turn: behind another service it is gone.
     let other = host.install(0, move |turn| Asks { _vote: turn.vote(rule) }).unwrap();
