@@ -5,9 +5,9 @@
 //! It holds data and pure rules only: no clock, no thread, no queue. Sector means 512 bytes
 //! everywhere, whatever the logical block size (Linux' rule).
 //!
-//! `unsafe` lives in [`buf`], aligned memory that can be cut in pieces, in `region`, the memory of
-//! [`pool`], in [`segments`], memory that an owner outside weir keeps, and in two functions of
-//! [`data`].
+//! `unsafe` lives in [`buf`], aligned memory that can be cut in pieces, in `region` and `pages`,
+//! the memory of [`pool`], in [`segments`], memory that an owner outside weir keeps, and in two
+//! functions of [`data`].
 
 #![warn(missing_docs)]
 
@@ -18,6 +18,7 @@ pub mod data;
 pub mod limits;
 pub mod line;
 pub mod op;
+mod pages;
 pub mod pool;
 pub mod prng;
 mod region;

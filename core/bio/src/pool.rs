@@ -1,8 +1,11 @@
 //! A pool of buffers of one length.
 //!
 //! An aligned allocation of one page costs an allocator about two. A place of a pool costs its own
-//! bytes, and to take it costs a lock and two small allocations.
+//! bytes, and to take it costs a lock and two small allocations. A pool of 2 MiB or more lies in
+//! huge pages where the system has some: to read into a long buffer of it past the page cache, or
+//! to write from it, costs the system less, as its memory is in one run.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -47,13 +50,28 @@ impl BufPool {
     /// ends, as with every allocation.
     #[must_use]
     pub fn new(len: usize, count: usize) -> BufPool {
+        BufPool::try_new(len, count).unwrap_or_else(|| {
+            let bytes = len.next_multiple_of(PAGE) * count;
+            let layout = Layout::from_size_align(bytes, PAGE);
+            handle_alloc_error(layout.expect("a page-aligned layout"))
+        })
+    }
+
+    /// As [`new`](BufPool::new), where the program can go on without: `None` when there is no
+    /// memory for them.
+    ///
+    /// # Panics
+    /// As [`new`](BufPool::new).
+    #[must_use]
+    pub fn try_new(len: usize, count: usize) -> Option<BufPool> {
         assert!((1..=Buf::LEN_MAX).contains(&len), "buffers of {len} bytes, 1..={}", Buf::LEN_MAX);
         let step = len.next_multiple_of(PAGE);
         let bytes = step.checked_mul(count).filter(|bytes| (1..=Self::BYTES_MAX).contains(bytes));
         let Some(bytes) = bytes else {
             panic!("{count} buffers of {step} bytes: 1..={} in all", Self::BYTES_MAX)
         };
-        BufPool { region: Arc::new(Region::zeroed(step, bytes)), len: len as u32 }
+        let region = Arc::new(Region::zeroed(step, bytes)?);
+        Some(BufPool { region, len: len as u32 })
     }
 
     /// A buffer of the pool's length, if one is free. Its bytes are those of its last use, zeros at

@@ -1,17 +1,15 @@
-//! The memory of a pool of buffers: one allocation, cut into places of whole pages.
+//! The memory of a pool of buffers, cut into places of whole pages.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crate::PAGE;
 use crate::line::{TaskLine, Waiting};
+use crate::pages::Pages;
 
 /// Places of one size. The last buffer or handle of its pool frees them.
 pub(crate) struct Region {
-    start: NonNull<u8>,
-    layout: Layout,
+    pages: Pages,
     /// Bytes of a place.
     step: usize,
     free: Mutex<Free>,
@@ -27,15 +25,13 @@ struct Free {
 
 impl Region {
     /// Places of zeros, each of `step` bytes, whole pages; `bytes` in all, at least one place.
-    pub(crate) fn zeroed(step: usize, bytes: usize) -> Region {
-        let layout = Layout::from_size_align(bytes, PAGE).expect("a page-aligned layout");
-        assert!(bytes > 0, "a region without bytes");
-        // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+    /// `None`: there is no memory for them.
+    pub(crate) fn zeroed(step: usize, bytes: usize) -> Option<Region> {
+        let pages = Pages::zeroed(bytes)?;
         // In this order the first one is taken first.
         let places = (0..(bytes / step) as u32).rev().collect();
-        Region { start, layout, step, free: Mutex::new(Free { places, tasks: TaskLine::new() }) }
+        let free = Mutex::new(Free { places, tasks: TaskLine::new() });
+        Some(Region { pages, step, free })
     }
 
     fn free(&self) -> MutexGuard<'_, Free> {
@@ -50,8 +46,8 @@ impl Region {
     }
 
     fn start_of(&self, place: u32) -> NonNull<u8> {
-        // SAFETY: the places lie in the allocation.
-        unsafe { self.start.add(place as usize * self.step) }
+        // SAFETY: the places lie in the pages.
+        unsafe { self.pages.start().add(place as usize * self.step) }
     }
 
     /// As [`take`](Region::take), for a task: one that finds none is woken when there may be one.
@@ -88,7 +84,7 @@ impl Region {
 
     /// The last piece of the place that begins here is gone.
     pub(crate) fn put_back(&self, start: NonNull<u8>) {
-        let offset = start.as_ptr() as usize - self.start.as_ptr() as usize;
+        let offset = start.as_ptr() as usize - self.pages.start().as_ptr() as usize;
         let mut free = self.free();
         free.places.push((offset / self.step) as u32);
         let next = free.tasks.first();
@@ -106,20 +102,12 @@ impl Region {
 
     /// Bytes of all places.
     pub(crate) fn bytes(&self) -> usize {
-        self.layout.size()
+        self.pages.bytes()
     }
 
     /// Places in all.
     pub(crate) fn count(&self) -> usize {
         self.bytes() / self.step
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: it came from an allocation of this layout in `zeroed`. Each buffer that lies in
-        // it keeps it, so none is left.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 

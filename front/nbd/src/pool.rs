@@ -1,16 +1,19 @@
 //! Memory that connections of one reactor take and give back, so that a steady stream of I/O
 //! allocates nothing and an idle connection holds nothing.
 
+mod slabs;
+
 use weir_bio::{Buf, Data, PAGE};
 
 use crate::arena::Arena;
+use slabs::{SLAB, Slabs};
 
-/// The largest piece; longer data is made of several. A hostile length therefore costs no memory
-/// before that many bytes have really arrived.
-pub(crate) const PIECE: usize = 512 << 10;
+/// The largest piece, a place of a slab; longer data is made of several. A hostile length therefore
+/// costs no memory before that many bytes have really arrived.
+pub(crate) const PIECE: usize = 256 << 10;
 
-/// Pieces come in powers of two from one page on.
-const CLASSES: usize = (PIECE / PAGE).ilog2() as usize + 1;
+/// Smaller pieces come in powers of two from one page on.
+const CLASSES: usize = (PIECE / PAGE).ilog2() as usize;
 
 /// Free memory kept, bytes; more is given back to the system, round by round.
 const HELD_MAX: usize = 16 << 20;
@@ -18,8 +21,8 @@ const HELD_MAX: usize = 16 << 20;
 /// Free memory beyond which a further piece is given back at once, bytes.
 const BACKLOG_MAX: usize = 3 * HELD_MAX;
 
-/// New memory in one round, bytes, but for what the last piece has beyond it. New memory is cleared
-/// first: 1 MiB takes some 300 us, and every connection of the reactor waits meanwhile.
+/// New memory in one round, bytes, but for what the last piece or slab has beyond it. New memory is
+/// cleared first: 1 MiB takes some 300 us, and every connection of the reactor waits meanwhile.
 const FRESH: usize = 256 << 10;
 
 /// Memory given back to the system in one round, bytes. 1 MiB takes some 70 us.
@@ -35,7 +38,9 @@ const INPUT: usize = 256 << 10;
 #[derive(Default)]
 pub(crate) struct Pool {
     classes: [Vec<Buf>; CLASSES],
+    /// Bytes in the classes.
     held: usize,
+    slabs: Slabs,
     /// Bytes of new memory in this round.
     fresh: usize,
     arenas: Vec<Arena>,
@@ -63,18 +68,27 @@ impl Pool {
     #[inline]
     pub(crate) fn buf(&mut self, len: usize) -> Buf {
         let class = class_of(len);
-        let mut buf = match self.classes[class].pop() {
-            Some(buf) => {
+        let mut buf = match self.classes.get_mut(class).map(Vec::pop) {
+            Some(Some(buf)) => {
                 self.held -= buf.capacity();
                 buf
             }
-            None => {
+            Some(None) => {
                 self.fresh += PAGE << class;
                 Buf::filled(PAGE << class, |_| ())
             }
+            None => self.piece(),
         };
         buf.resize(len);
         buf
+    }
+
+    /// One of the largest. Where there is no memory for a slab, there may be for the piece alone.
+    fn piece(&mut self) -> Buf {
+        self.slabs.take().unwrap_or_else(|| {
+            self.fresh += SLAB;
+            self.slabs.grow().unwrap_or_else(|| Buf::filled(PIECE, |_| ()))
+        })
     }
 
     /// Whether no more new memory is to be taken in this round.
@@ -86,14 +100,19 @@ impl Pool {
     /// Whether the memory for the first piece of `len` bytes of data may be taken in this round.
     #[inline]
     pub(crate) fn serves(&self, len: usize) -> bool {
-        !self.is_spent() || !self.classes[class_of(len.min(PIECE))].is_empty()
+        !self.is_spent()
+            || match self.classes.get(class_of(len.min(PIECE))) {
+                Some(class) => !class.is_empty(),
+                None => self.slabs.has_free(),
+            }
     }
 
     /// The next round begins. Some of what is held beyond its bound is given back to the system;
     /// true when more is left.
     pub(crate) fn next_round(&mut self) -> bool {
         self.fresh = 0;
-        self.give_back(HELD_MAX)
+        let slabs_left = self.slabs.give_back(HELD_MAX);
+        self.give_back(HELD_MAX) | slabs_left
     }
 
     /// Gives some of the free memory back until no more than `kept` bytes are left; true when there
@@ -110,11 +129,12 @@ impl Pool {
         self.held > kept
     }
 
-    /// Takes a buffer back. One of another make, or one too many, is freed.
+    /// Takes a buffer back. One of another make, or one too many, is freed; a place of a slab goes
+    /// back there.
     #[inline]
     pub(crate) fn give(&mut self, buf: Buf) {
         let capacity = buf.capacity();
-        let ours = capacity.is_power_of_two() && (PAGE..=PIECE).contains(&capacity);
+        let ours = capacity.is_power_of_two() && (PAGE..PIECE).contains(&capacity);
         if ours && self.held + capacity <= BACKLOG_MAX {
             self.held += capacity;
             self.classes[class_of(capacity)].push(buf);
@@ -172,15 +192,21 @@ impl Pool {
 
     /// Whether there is anything to [trim](Pool::trim).
     pub(crate) fn is_empty(&self) -> bool {
-        self.held == 0 && self.arenas.is_empty() && self.input.is_empty() && self.sealed.is_empty()
+        self.held == 0
+            && self.slabs.is_empty()
+            && self.arenas.is_empty()
+            && self.input.is_empty()
+            && self.sealed.is_empty()
     }
 
     /// Gives free memory back to the system; true when there is more to give back.
     pub(crate) fn trim(&mut self) -> bool {
-        if self.give_back(0) {
+        if self.slabs.give_back(0) | self.give_back(0) {
             return true;
         }
-        *self = Pool { fresh: self.fresh, ..Pool::default() };
+        // Slabs that are in use stay known, so that what is free in them is used again.
+        let slabs = std::mem::take(&mut self.slabs);
+        *self = Pool { fresh: self.fresh, slabs, ..Pool::default() };
         false
     }
 }
@@ -192,7 +218,9 @@ mod tests {
     #[test]
     fn a_buffer_given_back_is_used_again_for_any_length_of_its_class() {
         let mut pool = Pool::default();
-        for (first, then) in [(512, 4096), (5000, 8192), (PIECE, PIECE / 2 + 1)] {
+        for (first, then) in
+            [(512, 4096), (5000, 8192), (PIECE / 2, PIECE / 4 + 1), (PIECE, PIECE - 1)]
+        {
             let buf = pool.buf(first);
             let start = buf.as_ptr();
             pool.give(buf);
@@ -207,9 +235,14 @@ mod tests {
         let mut pool = Pool::default();
         let first = pool.buf(FRESH / 2);
         assert!(pool.serves(PIECE), "the last piece may be larger than what is left");
-        let (second, third) = (pool.buf(PIECE), pool.buf(8 * PAGE));
-        assert!(pool.is_spent() && !pool.serves(PIECE) && !pool.serves(PAGE));
-        pool.give(second);
+        let mut pieces = vec![pool.buf(PIECE)];
+        assert!(pool.is_spent() && !pool.serves(PAGE));
+        while pool.serves(PIECE) {
+            pieces.push(pool.buf(PIECE));
+        }
+        assert_eq!(pieces.len(), SLAB / PIECE, "a slab, and no other in this round");
+        let third = pool.buf(8 * PAGE);
+        pool.give(pieces.remove(3));
         assert!(pool.serves(PIECE) && pool.serves(32 * PIECE), "a piece is held");
         assert!(!pool.serves(PAGE));
         pool.next_round();
@@ -220,10 +253,11 @@ mod tests {
     #[test]
     fn free_memory_is_bounded_and_can_be_trimmed() {
         let mut pool = Pool::default();
-        let pieces: Vec<Buf> = (0..BACKLOG_MAX / PIECE + 4).map(|_| pool.buf(PIECE)).collect();
+        let len = PIECE / 2;
+        let pieces: Vec<Buf> = (0..BACKLOG_MAX / len + 4).map(|_| pool.buf(len)).collect();
         pool.give_data(Data::Many(pieces.into()));
         assert_eq!(pool.held, BACKLOG_MAX);
-        pool.give(Buf::zeroed(PIECE));
+        pool.give(Buf::zeroed(len));
         assert_eq!(pool.held, BACKLOG_MAX, "as much as is given back in a moment");
         let rounds = (BACKLOG_MAX - HELD_MAX) / GIVEN_BACK;
         assert_eq!((0..rounds).filter(|_| pool.next_round()).count(), rounds - 1);

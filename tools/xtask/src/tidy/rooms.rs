@@ -101,7 +101,8 @@ const UNDER_TOOLS: &[&[&str]] = &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, 
 pub const ROOMS: &[Room] = &[
     // loom stands in for std's atomics when the ring is checked.
     Room::new("core/ring", "weir-ring", &[]).only(&["loom"]).with_unsafe(),
-    Room::new("core/bio", "weir-bio", &[]).only(&[]).with_unsafe(),
+    // The system is asked for memory in huge pages.
+    Room::new("core/bio", "weir-bio", &[]).only(&["rustix"]).with_unsafe(),
     Room::new("core/sched", "weir-sched", &[BIO]),
     Room::new("core/queue", "weir-queue", &[&["weir-ring", "weir-bio", "weir-sched"]]),
     Room::new("core/map", "weir-map", &[QUEUE]),
