@@ -48,8 +48,14 @@ impl Pages {
     }
 }
 
-/// Maps so many bytes from a multiple of [`HUGE`] on. `None`: there is no memory.
+/// Bytes of the mapping for so many: whole pages, however long those of the system are.
+fn mapped_len(bytes: usize) -> usize {
+    bytes.next_multiple_of(HUGE)
+}
+
+/// Maps so many bytes at least, from a multiple of [`HUGE`] on. `None`: there is no memory.
 fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let bytes = mapped_len(bytes);
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // The system maps where it likes, so there is room for the beginning to be elsewhere.
     let room = bytes.checked_add(HUGE)?;
@@ -80,7 +86,7 @@ impl Drop for Pages {
         if self.mapped {
             // SAFETY: `map` made this mapping, so long, and the value was the only way to it. If it
             // cannot be unmapped, it stays.
-            let _ = unsafe { munmap(start.cast(), self.bytes) };
+            let _ = unsafe { munmap(start.cast(), mapped_len(self.bytes)) };
         } else {
             // SAFETY: it came from an allocation of this layout in `zeroed`.
             unsafe { dealloc(start, Layout::from_size_align_unchecked(self.bytes, PAGE)) };
@@ -120,7 +126,8 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "an interpreter has no pages")]
     fn long_memory_begins_with_a_huge_page_and_is_the_systems_again_when_it_is_freed() {
-        let (before, bytes) = (mapped_bytes(), 2 * HUGE);
+        // Two huge pages each, of which the second is hardly used.
+        let (before, bytes) = (mapped_bytes(), HUGE + PAGE);
         let all = (0..1024).map(|_| Pages::zeroed(bytes));
         let mut all: Vec<Pages> = all.map(|pages| pages.expect("memory")).collect();
         assert!(all.iter().all(|pages| pages.start().as_ptr().align_offset(HUGE) == 0));
