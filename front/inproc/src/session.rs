@@ -37,11 +37,12 @@ pub trait Turner: sealed::Turner {}
 
 mod sealed {
     use weir_bio::Nanos;
-    use weir_queue::Submitter;
+    use weir_queue::{Completion, Submitter};
 
     pub trait Turner {
-        /// What was submitted is on its way: turns the lanes that are the session's to turn.
-        fn turn(&mut self, now: Nanos);
+        /// Flushes the plug, turns the lanes that are the session's to turn, and hands over what
+        /// has ended. The bell's tokens are taken before the look for that.
+        fn pass(&mut self, submitter: &mut Submitter, now: Nanos, each: impl FnMut(Completion));
 
         /// Blocks until there may be something new, or until then.
         fn sleep(&mut self, until: Option<Nanos>);
@@ -262,13 +263,8 @@ impl<T: Turner> Session<T> {
     /// here: a panic of its receiver then leaves nothing half done.
     #[inline]
     fn look(&mut self) {
-        let now = Clock.now();
-        self.submitter.flush_plug(now);
-        self.turner.turn(now);
-        // Before looking: what comes afterwards sets it again.
-        self.bell.ready().take(|_| ());
-        let Session { submitter, cookies, ended, pieces, .. } = self;
-        submitter.complete(now, |mut completion| {
+        let Session { turner, submitter, cookies, ended, pieces, .. } = self;
+        turner.pass(submitter, Clock.now(), |mut completion| {
             if completion.cookie & (OWN | PUT_AWAY) == OWN {
                 pieces.push(completion);
             } else {

@@ -11,7 +11,8 @@ use std::thread::ThreadId;
 
 use weir_bio::Nanos;
 use weir_queue::{
-    Bell, Device, DriverError, Error, Home, Lane, LaneAnswer, LaneHomes, QueueMode, Waiter,
+    Bell, Completion, Device, DriverError, Error, Home, Lane, LaneAnswer, LaneHomes, QueueMode,
+    Submitter, Waiter,
 };
 use weir_ring::Mailbox;
 
@@ -214,16 +215,46 @@ impl OwnLanes {
     /// have its answers at once. Afterwards submitters take what has ended.
     #[inline]
     pub fn turn(&mut self, now: Nanos) {
+        self.begin();
+        self.home.turn(now);
+        if !self.home.bell().ready().any() && self.home.wants_turn(now) {
+            // With a time of its own: a driver may have done the work while it took it.
+            self.home.turn(Clock.now());
+        }
+    }
+
+    /// The same for a submitter of this thread: its plug is flushed, and what has ended is handed
+    /// to `each`. The bell's tokens are taken; that of the submitter may be set again afterwards.
+    #[inline(always)] // `each` stays where it is, as in `Submitter::complete`.
+    pub fn pass(
+        &mut self,
+        submitter: &mut Submitter,
+        now: Nanos,
+        mut each: impl FnMut(Completion),
+    ) {
+        self.begin();
+        // Before the look: what comes afterwards sets it again.
+        self.home.bell().ready().take(|_| ());
+        let (mut at, mut is_first) = (now, true);
+        // In one place, so that `each` is called in one place.
+        loop {
+            let ended = self.home.pass(submitter, at, || Clock.now(), &mut each);
+            if ended > 0 || !is_first || !self.home.wants_turn(at) {
+                return;
+            }
+            // With a time of its own, as above.
+            (at, is_first) = (Clock.now(), false);
+        }
+    }
+
+    /// What comes before a round.
+    #[inline]
+    fn begin(&mut self) {
         if self.armed {
             self.disarm();
         }
         if self.desk.orders.is_waiting() {
             self.obey();
-        }
-        self.home.turn(now);
-        if !self.home.bell().ready().any() && self.home.wants_turn(now) {
-            // With a time of its own: a driver may have done the work while it took it.
-            self.home.turn(Clock.now());
         }
     }
 

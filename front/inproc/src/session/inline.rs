@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weir_bio::Nanos;
 use weir_live::{Clock, OwnLanes, Unfinished};
-use weir_queue::{Device, Late, Progress, Step, Submitter, Then, Watch};
+use weir_queue::{Completion, Device, Late, Progress, Step, Submitter, Then, Watch};
 
 use super::parts::{Lent, Parts};
 use super::{Session, Turner, sealed};
@@ -224,6 +224,10 @@ impl Session<Inline> {
     /// The system's, of a timer; a session that [waits in the driver](Self::wait_in_driver).
     pub fn arm(&mut self) -> io::Result<bool> {
         self.flush_plug();
+        if self.bell.ready().any() {
+            // Mostly that of a pass which has taken all: a look costs less than to arm in vain.
+            self.look();
+        }
         let has_news = !self.ended.is_empty() || self.submitter.has_completions();
         Ok(!has_news && self.turner.lanes.arm()?)
     }
@@ -386,9 +390,9 @@ impl Drop for Inline {
 impl Turner for Inline {}
 
 impl sealed::Turner for Inline {
-    #[inline]
-    fn turn(&mut self, now: Nanos) {
-        self.lanes.turn(now);
+    #[inline(always)] // `each` stays where it is, as in `Submitter::complete`.
+    fn pass(&mut self, submitter: &mut Submitter, now: Nanos, each: impl FnMut(Completion)) {
+        self.lanes.pass(submitter, now, each);
     }
 
     fn sleep(&mut self, until: Option<Nanos>) {
