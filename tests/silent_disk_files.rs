@@ -268,10 +268,11 @@ fn thousands_of_asynchronous_reads_of_a_silent_disk_keep_none_of_another_waiting
     pair.wait_for_held(|held| held >= u64::from(ASYNCHRONOUS) * one / 2);
     let other = pair.disk("sdb");
     let used = aside(move || Running::start(fio(&other, 32)).succeed());
-    used.recv_timeout(PATIENCE).expect("the other disk is read in time");
-    pair.use_other();
+    let used = used.recv_timeout(PATIENCE);
+    // A process cannot end, nor be killed, before its asynchronous reads have.
     pair.below.signal(Signal::CONT);
     silent.succeed();
+    used.expect("the other disk is read in time");
     pair.above.stop();
     pair.below.stop();
 }
