@@ -239,6 +239,22 @@ fn a_reserved_command_is_sent_while_everything_else_waits_and_an_ordinary_one_go
 }
 
 #[test]
+fn a_command_that_waits_for_its_tag_is_sent_in_a_pass_that_brings_nothing() {
+    let mut bench = Bench::new("none");
+    lock(&bench.state).silent = true;
+    for op in [3, 4] {
+        bench.send(Command::new(&[op]).reserved());
+    }
+    bench.run();
+    assert_eq!(bench.arrived(), ["[3] on 0"]);
+    lock(&bench.state).silent = false;
+    let Bench { home, client, now, .. } = &mut bench;
+    home.pass(client, *now, || *now, drop);
+    assert_eq!(bench.arrived(), ["[4] on 0"]);
+    assert_eq!(bench.run().len(), 2);
+}
+
+#[test]
 fn a_reserved_command_that_is_refused_or_handed_back_gets_a_reserved_tag_again() {
     for path in PATHS {
         let mut bench = Bench::new(path);

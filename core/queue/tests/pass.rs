@@ -1,6 +1,7 @@
 //! A pass of a thread that has a submitter and its lane: the short way of a lone request keeps to
 //! everything that the long one keeps to.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -28,6 +29,7 @@ const FLUSH: u64 = u64::MAX;
 /// at each reap.
 #[derive(Clone)]
 struct Noting {
+    queues: u16,
     depth: u16,
     answers: Arc<AtomicUsize>,
     came: Arc<Mutex<Vec<u64>>>,
@@ -43,7 +45,7 @@ impl Driver for Noting {
 
     fn queues(&self) -> Queues {
         let (depth, home) = (self.depth, Affinity::Any);
-        Queues { max: 4, depth, reserved: 0, shared_tags: false, home }
+        Queues { max: self.queues, depth, reserved: 0, shared_tags: false, home }
     }
 
     fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
@@ -99,12 +101,12 @@ struct Scene {
 
 impl Scene {
     fn new(driver: impl Driver + 'static) -> Scene {
-        Scene::timed(driver, 0)
+        Scene::timed(driver, 1, 0)
     }
 
-    fn timed(driver: impl Driver + 'static, timeout_ns: u64) -> Scene {
-        let scheduler = Some("none".into());
-        let config = Config { name: "sda".into(), scheduler, timeout_ns, ..Config::default() };
+    fn timed(driver: impl Driver + 'static, queues: u16, timeout_ns: u64) -> Scene {
+        let (name, scheduler) = ("sda".into(), Some("none".into()));
+        let config = Config { name, queues, scheduler, timeout_ns, ..Config::default() };
         let device = Device::new(config, Arc::new(driver)).unwrap();
         let woken = Arc::new(AtomicUsize::new(0));
         let bell = Bell::new(Box::new(Woken(Arc::clone(&woken))), 8);
@@ -132,12 +134,23 @@ impl Scene {
         never: Option<u64>,
         timeout_ns: u64,
     ) -> (Scene, Arc<Mutex<Vec<u64>>>) {
+        Scene::several(1, depth, answers, (never, timeout_ns))
+    }
+
+    /// The same with so many queues, of which the scene has the first.
+    fn several(
+        queues: u16,
+        depth: u16,
+        answers: usize,
+        (never, timeout_ns): (Option<u64>, u64),
+    ) -> (Scene, Arc<Mutex<Vec<u64>>>) {
         let answers = Arc::new(AtomicUsize::new(answers));
         let silent = Arc::new(AtomicBool::new(true));
-        let noting = Noting { depth, answers, came: Arc::default(), never, silent };
+        let came = Arc::default();
+        let noting = Noting { queues, depth, answers, came, never, silent };
         let (answers, silent) = (Arc::clone(&noting.answers), Arc::clone(&noting.silent));
         let came = Arc::clone(&noting.came);
-        let mut scene = Scene::timed(noting, timeout_ns);
+        let mut scene = Scene::timed(noting, queues, timeout_ns);
         (scene.answers, scene.silent) = (answers, silent);
         (scene, came)
     }
@@ -185,10 +198,14 @@ impl Drop for Scene {
         self.answers.store(8, Ordering::Relaxed);
         self.silent.store(false, Ordering::Relaxed);
         // A request that is given up panics.
-        while self.submitter.in_flight() > 0 && !std::thread::panicking() {
+        for _ in 0..1_000 {
+            if self.submitter.in_flight() == 0 || std::thread::panicking() {
+                return;
+            }
             self.now = self.now + 1_000;
             self.pass();
         }
+        panic!("a request never ends");
     }
 }
 
@@ -213,12 +230,54 @@ fn a_lone_request_goes_out_and_comes_back_in_one_pass_and_rings_for_nothing() {
 
 #[test]
 fn what_is_in_the_ring_is_not_overtaken() {
-    let (mut scene, came) = Scene::noting(8, 1);
+    let (mut scene, came) = Scene::noting(8, 8);
+    // From the second time on the lane looks at the ring anyway, and no mark tells of it.
+    for _ in 0..3 {
+        scene.submit(10);
+        scene.submitter.flush_plug(scene.now);
+        scene.submit(20);
+        scene.pass();
+        scene.pass();
+    }
+    assert_eq!(*came.lock().unwrap(), [10, 20, 10, 20, 10, 20]);
+}
+
+#[test]
+fn what_another_submitter_hands_over_is_sent_in_a_pass() {
+    let (mut scene, came) = Scene::noting(8, 8);
+    let mut other = scene.device.submitter(&scene.bell, 1, 0).unwrap();
+    for round in 1..=2 {
+        other.submit(Bio::read(80, Buf::zeroed(512)), scene.now).unwrap();
+        other.flush_plug(scene.now);
+        scene.submit(10);
+        scene.pass();
+        scene.pass();
+        assert_eq!(came.lock().unwrap().len(), 2 * round, "one is not looked for");
+        other.complete(scene.now, drop);
+        // The lane looks at the other's ring no more.
+        (0..8).for_each(|_| scene.lane.run(scene.now));
+    }
+}
+
+#[test]
+fn what_has_ended_before_is_told_before() {
+    let (mut scene, _) = Scene::noting(8, 8);
     scene.submit(10);
     scene.submitter.flush_plug(scene.now);
+    (0..2).for_each(|_| scene.lane.run(scene.now));
     scene.submit(20);
-    scene.pass();
-    assert_eq!(*came.lock().unwrap(), [10, 20]);
+    assert_eq!(scene.pass(), [10, 20]);
+}
+
+#[test]
+fn the_lane_of_another_device_gets_nothing() {
+    let ((mut scene, came), (mut other, others)) = (Scene::noting(8, 8), Scene::noting(8, 8));
+    scene.submit(10);
+    let now = scene.now;
+    let ended = scene.submitter.pass(Some(&mut other.lane), now, || now, drop);
+    assert_eq!((ended, others.lock().unwrap().len()), (0, 0));
+    assert_eq!((scene.pass(), scene.pass()), (vec![], vec![10]));
+    assert_eq!(*came.lock().unwrap(), [10]);
 }
 
 #[test]
@@ -287,6 +346,32 @@ fn a_request_without_an_answer_times_out_beside_lone_ones_and_holds_back_a_newer
     }
     ended.extend(scene.pass());
     assert!(ended.contains(&40), "{ended:?}");
+}
+
+#[test]
+fn a_lane_that_waits_for_a_late_answer_is_told_of_it_in_a_pass() {
+    const SECOND: u64 = 1_000_000_000;
+    let (mut scene, came) = Scene::several(2, 8, 8, (Some(40), SECOND));
+    let bell = Bell::new(Box::new(Woken(Arc::default())), 8);
+    let mut lane = scene.device.open_lane(1, &bell).unwrap();
+    let mut submitter = scene.device.submitter(&bell, 0, 1).unwrap();
+    scene.submitter.submit(Bio::write(40, Buf::zeroed(512)).cookie(40), scene.now).unwrap();
+    while scene.late.is_empty() {
+        scene.pass();
+        scene.submit(8);
+        scene.now = scene.now + SECOND / 10;
+    }
+    scene.pass();
+    submitter.submit(Bio::write(40, Buf::zeroed(512)), scene.now).unwrap();
+    submitter.flush_plug(scene.now);
+    (0..2).for_each(|_| lane.run(scene.now));
+    let times = || came.lock().unwrap().iter().filter(|sector| **sector == 40).count();
+    assert_eq!((times(), lane.has_work()), (1, false), "the older one may still be written");
+    scene.silent.store(false, Ordering::Relaxed);
+    scene.pass();
+    assert!(lane.has_work(), "its write waits for nothing, and is not sent");
+    (0..2).for_each(|_| lane.run(scene.now));
+    assert_eq!((times(), submitter.complete(scene.now, drop)), (2, 1));
 }
 
 #[test]
@@ -388,6 +473,55 @@ fn the_scheduler_is_switched_while_requests_go_the_short_way() {
         assert_eq!((scene.pass(), scene.device.scheduler()), (vec![turn * 8], name));
     }
     assert_eq!(scene.device.stats().directions[0].ios, 8);
+}
+
+thread_local! {
+    /// The submitter and the lane that `PassesAtOnce` has.
+    static SEAT: RefCell<Option<(Submitter, Lane)>> = const { RefCell::new(None) };
+}
+
+/// Has a read in a pass as soon as it is woken and the device takes one.
+struct PassesAtOnce;
+
+impl weir_ring::Wake for PassesAtOnce {
+    fn wake(&self) {
+        SEAT.with_borrow_mut(|seat| {
+            let Some((submitter, lane)) = seat else { return };
+            let now = Nanos(2_000);
+            if submitter.submit(Bio::read(16, Buf::zeroed(512)), now).is_ok() {
+                submitter.pass(Some(lane), now, || now, drop);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_request_of_the_moment_in_which_the_scheduler_was_switched_goes_by_the_new_one() {
+    let config = Config { scheduler: Some("mq-deadline".into()), ..Config::default() };
+    let null = Null::new(1 << 20).unwrap().latency_ns(500);
+    let device = Device::new(config, Arc::new(null)).unwrap();
+    let bell = |wake: Box<dyn weir_ring::Wake>| Bell::new(wake, 8);
+    let (home, first) = (bell(Box::new(Woken(Arc::default()))), bell(Box::new(PassesAtOnce)));
+    let mut lane = device.open_lane(0, &home).unwrap();
+    let mut submitter = device.submitter(&home, 0, 0).unwrap();
+    lane.run(Nanos(1_000));
+    submitter.submit(Bio::read(8, Buf::zeroed(512)), Nanos(1_000)).unwrap();
+    submitter.pass(Some(&mut lane), Nanos(1_000), || Nanos(1_000), drop);
+    let mut switching = device.begin_switch(&Watch::new(&home, 3), "none");
+    assert!(switching.poll(Nanos(1_000)).is_waiting(), "a request is under way");
+    // It is told that the gate is open before the lane is.
+    let next = device.begin_switch(&Watch::new(&first, 0), "none");
+    for _ in 0..2 {
+        submitter.pass(Some(&mut lane), Nanos(2_000), || Nanos(2_000), drop);
+    }
+    SEAT.set(Some((submitter, lane)));
+    first.doorbell().prepare_sleep();
+    assert!(!switching.poll(Nanos(2_000)).is_waiting());
+    drop(next);
+    let (mut submitter, mut lane) = SEAT.take().expect("it stays there");
+    assert_eq!((submitter.in_flight(), device.scheduler()), (1, "none"), "it was woken");
+    let later = Nanos(2_500);
+    assert_eq!(submitter.pass(Some(&mut lane), later, || later, drop), 1);
 }
 
 #[test]

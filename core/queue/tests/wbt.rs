@@ -7,7 +7,7 @@ mod threads;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Status};
+use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Prng, Status};
 use weir_queue::{
     Affinity, Batch, Bell, Cancel, Completion, Config, Device, Done, Driver, DriverError,
     DriverQueue, Lane, Progress, QueueMode, Queues, Refused, Spread, Step, Submitter, Tag, Watch,
@@ -723,4 +723,51 @@ fn a_disk_without_a_throttle_refuses_one() {
         scene.settle();
     }
     assert!(Scene::new(config(order, Some(0)), disk(64), 0).device.has_wbt());
+}
+
+/// The submitter and its lane, by the short way of a lone request or by the long one.
+fn pass(scene: &mut Scene, short: bool) {
+    let Scene { lane, submitters, ended, now, .. } = scene;
+    let submitter = submitters[0].as_mut().expect("a submitter");
+    let each = |completion: Completion| ended.push(completion);
+    if short {
+        submitter.pass(Some(lane), *now, || *now, each);
+    } else {
+        submitter.flush_plug(*now);
+        lane.run(*now);
+        submitter.complete(*now, each);
+    }
+}
+
+/// Reads and background writes that come one at a time: what came to the disk, what ended, and the
+/// figures.
+fn life_of_lone_requests(scheduler: &str, seed: u64, short: bool) -> (Vec<u64>, Vec<u64>, String) {
+    let config = config((QueueMode::Mq, scheduler), Some(200));
+    let (mut scene, mut prng) = (Scene::new(config, disk(8), 1), Prng::new(seed));
+    for number in 0..2_000 {
+        let most = [MS, MS, 100 * US, 100 * US, 40 * MS][prng.below(5) as usize];
+        scene.now = scene.now + 1 + prng.below(most);
+        if prng.percent(80) {
+            let bio = if prng.percent(30) { read(number) } else { write(number) };
+            let submitted = scene.submitters[0].as_mut().unwrap().submit(bio, scene.now);
+            assert!(matches!(submitted, Ok(()) | Err(Refused::Full(_))));
+        }
+        pass(&mut scene, short);
+    }
+    let came = scene.state().arrivals.iter().map(|arrival| arrival.sector).collect();
+    let ended = scene.ended.iter().map(|completion| completion.cookie).collect();
+    let stats = format!("{:?}", scene.device.stats());
+    scene.rest();
+    (came, ended, stats)
+}
+
+#[test]
+fn lone_requests_are_throttled_as_others_are() {
+    for scheduler in ["none", "mq-deadline", "kyber"] {
+        for seed in 0..20 {
+            let [short, long] =
+                [true, false].map(|short| life_of_lone_requests(scheduler, seed, short));
+            assert_eq!(short, long, "{scheduler}, seed {seed}");
+        }
+    }
 }

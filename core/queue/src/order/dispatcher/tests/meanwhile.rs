@@ -7,10 +7,14 @@ use std::sync::Arc;
 use weir_bio::{Bio, Buf, Flags, Status};
 
 use super::alone::{fence_around_lane_1, is_idle, pass, picks_of_a_pass, plug, plug_and_pass};
-use super::rig::{self, FLUSH, Rig, Seat, deadline, kyber, mq, shut, while_asked, while_reaped};
+use super::rig::{
+    self, FLUSH, Rig, Seat, bell, bfq, deadline, kyber, mq, shut, while_asked, while_reaped,
+};
 use super::{dismiss, leave_to_lane_0};
 use crate::driver::Tag;
 use crate::lanes::ELEVATOR;
+use crate::mq::port::Control;
+use crate::step::{Acks, Watch};
 
 #[test]
 fn what_a_lane_was_sent_is_received_in_a_pass_that_brings_nothing() {
@@ -185,4 +189,80 @@ fn a_lane_that_left_something_and_then_got_all_there_was_asks_no_more() {
     assert_eq!(picks_of_a_pass(&rig, 1), 0, "the flush was none of the scheduler's");
     rig.run();
     assert_eq!(rig.ended(1), 2);
+}
+
+#[test]
+fn a_paused_lane_takes_nothing_that_another_could_send() {
+    let mut rig = Rig::new(deadline, 2, 8, 4);
+    // All tags of the scheduler are out, so that one that may not wait is refused; to say so, the
+    // lane takes its messages.
+    shut(true);
+    (0..4).for_each(|_| plug_and_pass(&rig, 1));
+    let acks = Acks::new(&Watch::new(&bell(), 0));
+    acks.expect();
+    let (device, mut pause) = (rig.device.clone(), Some(Control::Pause(Arc::clone(&acks))));
+    let posts = move |_| {
+        if let Some(pause) = pause.take() {
+            mq(&device).post(1, pause);
+        }
+    };
+    plug_impatient(&rig);
+    while_asked(posts, || assert_eq!(statuses(&rig, || {}), [Status::Again]));
+    assert!(acks.are_complete(), "it has not said that it pauses");
+    shut(false);
+    plug_and_pass(&rig, 1);
+    assert_eq!(rig.staged(), 5);
+    rig.step_told(0);
+    assert_eq!(rig.flow().took, [4, 0]);
+    mq(&rig.device).post(1, Control::Resume);
+    mq(&rig.device).lanes.kick(1, ELEVATOR);
+    rig.run();
+    assert_eq!(rig.ended(1), 5);
+}
+
+#[test]
+fn a_lane_stands_in_for_one_in_need_beside_a_lone_request() {
+    let mut rig = Rig::new(kyber, 2, 8, 64);
+    shut(true);
+    plug_and_pass(&rig, 0);
+    shut(false);
+    // As if its driver had been found silent since.
+    let device = rig.device.clone();
+    let lanes = &mq(&device).lanes;
+    lanes[0].needs.set(1);
+    lanes.in_need.next();
+    plug_and_pass(&rig, 1);
+    assert_eq!(rig.flow().took, [0, 2]);
+    lanes[0].needs.set(0);
+    lanes.in_need.down();
+    rig.run();
+    assert_eq!((rig.ended(0), rig.ended(1)), (1, 1));
+}
+
+#[test]
+fn what_a_fence_has_held_back_is_not_overtaken_when_it_is_gone() {
+    let mut rig = Rig::new(deadline, 2, 8, 64);
+    plug(&rig, 1);
+    while_asked(fence_around_lane_1(&rig), || pass(&rig, 1));
+    assert_eq!(rig.flow().took, [0, 0], "it has passed the fence");
+    // The lane is about to be told.
+    assert!(rig.device.shared.fences.lift(0, Tag::first(3)));
+    plug_and_pass(&rig, 1);
+    assert_eq!(rig.flow().sectors, [1 << 24, (1 << 24) + 16]);
+    rig.run();
+    assert_eq!(rig.ended(1), 2);
+}
+
+#[test]
+fn a_lone_request_waits_for_a_place_of_the_budget() {
+    for make in [deadline, kyber, bfq] {
+        let (mut rig, places) = Rig::with_places(make, 2, 0);
+        plug_and_pass(&rig, 1);
+        assert_eq!(rig.flow().took, [0, 0]);
+        *places.free.lock().unwrap() = 1;
+        mq(&rig.device).lanes.nudge(1);
+        rig.run();
+        assert_eq!((rig.flow().took.clone(), rig.ended(1)), (vec![0, 1], 1));
+        assert_eq!(*places.free.lock().unwrap(), 1);
+    }
 }
