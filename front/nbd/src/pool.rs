@@ -134,6 +134,9 @@ impl Pool {
     #[inline]
     pub(crate) fn give(&mut self, buf: Buf) {
         let capacity = buf.capacity();
+        if capacity == PIECE {
+            return self.slabs.give(buf);
+        }
         let ours = capacity.is_power_of_two() && (PAGE..PIECE).contains(&capacity);
         if ours && self.held + capacity <= BACKLOG_MAX {
             self.held += capacity;
@@ -201,6 +204,7 @@ impl Pool {
 
     /// Gives free memory back to the system; true when there is more to give back.
     pub(crate) fn trim(&mut self) -> bool {
+        self.slabs.look();
         if self.slabs.give_back(0) | self.give_back(0) {
             return true;
         }

@@ -38,6 +38,9 @@ const ACCEPTS: usize = 64;
 /// Free memory goes back to the system in steps so far apart, ns.
 const TRIM_NS: u64 = 1_000_000;
 
+/// Memory that may come back without a word is looked for in steps so far apart, ns.
+const LATE_NS: u64 = 10_000_000_000;
+
 /// No timer of an idle server is faster, ns.
 const COARSE_NS: u64 = 1_000_000_000;
 
@@ -489,7 +492,9 @@ impl Service for NbdService {
         let now = turn.now();
         if self.active.is_some_and(|at| at + COARSE_NS <= now) {
             // Piece by piece: a connection may wait meanwhile.
-            self.active = self.pool.trim().then(|| Nanos(now.0 + TRIM_NS - COARSE_NS));
+            // What is in use may come back without a word: I/O that outlives its client.
+            let again = if self.pool.trim() { TRIM_NS } else { LATE_NS };
+            self.active = (!self.pool.is_empty()).then(|| Nanos(now.0 + again - COARSE_NS));
         }
         self.ask_caps_again(turn);
         self.sweep(turn);

@@ -1,9 +1,13 @@
 //! Long pieces, side by side in slabs of a huge page each, so that the disk finds the memory of a
 //! piece in one run of the machine's. A slab goes back to the system whole.
 //!
-//! A piece is taken from the first slab that has one free, so that the last slabs become free. No
-//! slab is added while another has a place: so there never are more than were once needed at the
-//! same time, whatever a client keeps.
+//! A piece is taken from the first slab, by address, that has one free, so that others become free.
+//! No slab is added while another is known to have a place. A piece that is given back is known; one
+//! that is dropped, on whatever thread, is found when all slabs are [looked through](Slabs::look):
+//! in a pause, and each time that there are a quarter more of them. So a reactor has hardly more
+//! than a quarter more slabs than it once needed at the same time, whatever a client keeps.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_bio::{Buf, BufPool};
 
@@ -14,28 +18,68 @@ pub(super) const SLAB: usize = 2 << 20;
 
 const PLACES: usize = SLAB / PIECE;
 
-/// The slabs of one reactor. Pieces come back on any thread, and without a word.
+/// So many slabs more are looked through however few there are.
+const FEW: usize = 8;
+
+/// The slabs of one reactor.
 #[derive(Default)]
 pub(super) struct Slabs {
-    slabs: Vec<BufPool>,
+    /// By the address of their first place.
+    slabs: BTreeMap<usize, Slab>,
+    /// Those with a place that is known to be free, and those without a piece in use.
+    open: BTreeSet<usize>,
+    idle: BTreeSet<usize>,
+    /// Places that are known to be free.
+    free: usize,
+    /// As many slabs are looked through before there is another.
+    look_at: usize,
+}
+
+struct Slab {
+    places: BufPool,
+    /// Those that are known to be free.
+    free: usize,
 }
 
 impl Slabs {
-    /// A piece that is free.
+    /// A piece that is known to be free.
     pub(super) fn take(&mut self) -> Option<Buf> {
-        self.slabs.iter().find_map(BufPool::take)
-    }
-
-    /// A piece of a new slab; `None`: there is no memory for a slab.
-    pub(super) fn grow(&mut self) -> Option<Buf> {
-        let slab = BufPool::try_new(PIECE, PLACES)?;
-        let piece = slab.take();
-        self.slabs.push(slab);
+        let at = *self.open.first()?;
+        let piece = self.slabs.get(&at)?.places.take();
+        self.look_at_one(at);
         piece
     }
 
+    /// A piece that was not known to be free, or one of a new slab; `None`: there is no memory for
+    /// a slab.
+    pub(super) fn grow(&mut self) -> Option<Buf> {
+        if self.slabs.len() >= self.look_at {
+            self.look();
+            if let Some(piece) = self.take() {
+                return Some(piece);
+            }
+        }
+        let places = BufPool::try_new(PIECE, PLACES)?;
+        // In their order: the first one begins where the slab does.
+        let piece = places.take()?;
+        let at = piece.as_ptr() as usize;
+        self.slabs.insert(at, Slab { places, free: 0 });
+        self.look_at_one(at);
+        Some(piece)
+    }
+
+    /// Takes a piece back, or another buffer of that length.
+    pub(super) fn give(&mut self, piece: Buf) {
+        let start = piece.as_ptr() as usize;
+        drop(piece);
+        let slab = self.slabs.range(..=start).next_back().map(|(at, _)| *at);
+        if let Some(at) = slab.filter(|at| start - at < SLAB) {
+            self.look_at_one(at);
+        }
+    }
+
     pub(super) fn has_free(&self) -> bool {
-        self.slabs.iter().any(|slab| slab.free() > 0)
+        !self.open.is_empty()
     }
 
     /// Whether there is no slab, free or in use.
@@ -44,82 +88,112 @@ impl Slabs {
     }
 
     /// Gives a slab without a piece in use back to the system, while more than `kept` bytes are
-    /// free in all. Whether there is another to give back.
+    /// known to be free in all. Whether there is another to give back.
     pub(super) fn give_back(&mut self, kept: usize) -> bool {
-        // All of it may be free.
-        if self.slabs.len() * SLAB <= kept {
+        if self.free * PIECE <= kept {
             return false;
         }
-        let free: usize = self.slabs.iter().map(BufPool::free).sum();
-        let surplus = (free * PIECE).saturating_sub(kept).div_ceil(SLAB);
-        let idle: Vec<usize> = (0..self.slabs.len()).filter(|at| self.is_idle(*at)).collect();
-        match idle.last() {
-            Some(last) if surplus > 0 => {
-                self.slabs.remove(*last);
-                surplus.min(idle.len()) > 1
-            }
-            _ => false,
+        if let Some(at) = self.idle.pop_last() {
+            self.open.remove(&at);
+            self.slabs.remove(&at);
+            self.free -= PLACES;
         }
+        self.free * PIECE > kept && !self.idle.is_empty()
     }
 
-    fn is_idle(&self, at: usize) -> bool {
-        self.slabs[at].free() == PLACES
+    /// Finds the pieces that came back without a word.
+    pub(super) fn look(&mut self) {
+        let all: Vec<usize> = self.slabs.keys().copied().collect();
+        all.into_iter().for_each(|at| self.look_at_one(at));
+        self.look_at = self.slabs.len() + self.slabs.len() / 4 + FEW;
     }
+
+    fn look_at_one(&mut self, at: usize) {
+        let Some(slab) = self.slabs.get_mut(&at) else { return };
+        let free = slab.places.free();
+        self.free = self.free - slab.free + free;
+        slab.free = free;
+        note(&mut self.open, at, free > 0);
+        note(&mut self.idle, at, free == PLACES);
+    }
+}
+
+fn note(set: &mut BTreeSet<usize>, at: usize, is_member: bool) {
+    match is_member {
+        true => set.insert(at),
+        false => set.remove(&at),
+    };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn take(slabs: &mut Slabs) -> Buf {
+        slabs.take().or_else(|| slabs.grow()).expect("memory")
+    }
+
     #[test]
-    fn no_slab_is_added_while_another_has_a_place() {
+    fn no_slab_is_added_while_another_is_known_to_have_a_place() {
         let mut slabs = Slabs::default();
         let mut taken = Vec::new();
-        let take = |slabs: &mut Slabs| slabs.take().or_else(|| slabs.grow()).expect("memory");
         for count in 1..=3 * PLACES {
             taken.push(take(&mut slabs));
             assert_eq!(slabs.slabs.len(), count.div_ceil(PLACES));
         }
         assert!(!slabs.has_free());
         // Every other piece comes back, and all of them are found again.
-        let mut at = 0;
-        taken.retain(|_| {
-            at += 1;
-            at % 2 == 0
-        });
+        for at in (0..taken.len()).rev().step_by(2) {
+            slabs.give(taken.swap_remove(at));
+        }
         assert!(slabs.has_free());
         while taken.len() < 3 * PLACES {
             taken.push(take(&mut slabs));
         }
-        assert_eq!(slabs.slabs.len(), 3);
+        assert_eq!((slabs.slabs.len(), slabs.free), (3, 0));
+    }
+
+    #[test]
+    fn pieces_that_come_back_without_a_word_are_found_before_there_are_many_more_slabs() {
+        let mut slabs = Slabs::default();
+        let first: Vec<Buf> = (0..40 * PLACES).map(|_| take(&mut slabs)).collect();
+        assert_eq!(slabs.slabs.len(), 40);
+        drop(first);
+        assert!(!slabs.has_free());
+        let second: Vec<Buf> = (0..40 * PLACES).map(|_| take(&mut slabs)).collect();
+        assert!(slabs.slabs.len() <= 50 + FEW, "{}", slabs.slabs.len());
+        drop(second);
+        slabs.look();
+        assert_eq!(slabs.free, slabs.slabs.len() * PLACES);
+        while slabs.give_back(0) {}
+        assert!(slabs.is_empty() && slabs.free == 0 && !slabs.has_free());
     }
 
     #[test]
     fn slabs_are_given_back_one_by_one_and_none_with_a_piece_in_use() {
         let mut slabs = Slabs::default();
-        let mut taken: Vec<Buf> = (0..5).filter_map(|_| slabs.grow()).collect();
+        let mut taken: Vec<Buf> = (0..5 * PLACES).map(|_| take(&mut slabs)).collect();
         assert!(!slabs.give_back(0), "each has one in use");
-        assert_eq!(slabs.slabs.len(), 5);
-        let kept = taken.remove(1);
-        drop(taken);
+        let kept = taken.remove(PLACES + 3);
+        taken.into_iter().for_each(|piece| slabs.give(piece));
         assert!(slabs.give_back(2 * SLAB));
         assert!(slabs.give_back(2 * SLAB));
         assert!(!slabs.give_back(2 * SLAB), "no more than was to be kept");
         assert_eq!(slabs.slabs.len(), 2);
         assert!(!slabs.give_back(0));
         assert_eq!(slabs.slabs.len(), 1, "the one whose piece is in use");
-        drop(kept);
+        slabs.give(kept);
         assert!(!slabs.give_back(0));
         assert!(slabs.is_empty());
     }
 
     #[test]
-    fn the_first_slab_with_a_free_place_is_used_first() {
+    fn a_buffer_of_another_make_is_dropped() {
         let mut slabs = Slabs::default();
-        let first = slabs.grow().expect("memory");
-        let place = first.as_ptr();
-        let _second = slabs.grow();
-        drop(first);
-        assert_eq!(slabs.take().map(|buf| buf.as_ptr()), Some(place));
+        let piece = take(&mut slabs);
+        (0..8).for_each(|_| slabs.give(Buf::zeroed(PIECE)));
+        assert_eq!(slabs.free, PLACES - 1);
+        slabs.give(piece);
+        assert_eq!(slabs.free, PLACES);
     }
 }
