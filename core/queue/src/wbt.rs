@@ -126,7 +126,7 @@ pub(crate) enum Entry {
     /// It may go on. The bool says that a window was opened, of which the first lane is to know.
     Passes(bool),
     /// It waits, and has a place in the line if it may. The bool says that it is the first of its
-    /// lane that waits, of which the lane is to know.
+    /// lane that waits, or that a window was opened, of which the lane is to know.
     Waits(bool),
 }
 
@@ -234,9 +234,14 @@ impl Wbt {
         if !waits {
             return Entry::Waits(false);
         }
+        // It may wait for writes that count no more, which end no window that would let it go on.
+        let opens = self.window.read() == 0;
+        if opens {
+            self.open(state, now);
+        }
         let port = Arc::clone(port);
         state.lines[kind as usize].push_back(Waiting { class, submitter, lane, port });
-        let tell = !self.waits_at(lane);
+        let tell = opens || !self.waits_at(lane);
         if tell {
             self.waiting.set(self.waiting.read() | 1 << lane);
         }
@@ -244,7 +249,12 @@ impl Wbt {
     }
 
     /// Takes one of a submitter's writes of this kind that may go on.
-    pub(crate) fn take_grant(&self, submitter: SubmitterId, lane: usize, kind: Kind) -> bool {
+    pub(crate) fn take_grant(
+        &self,
+        (submitter, lane): (SubmitterId, usize),
+        kind: Kind,
+        now: Nanos,
+    ) -> bool {
         let state = &mut *self.lock();
         let granted = state.granted.get_mut(usize::from(submitter.0));
         let Some(is_counted) = granted.and_then(|granted| granted[kind as usize].take()) else {
@@ -252,6 +262,10 @@ impl Wbt {
         };
         state.under_way.take_granted(kind, u32::from(is_counted));
         state.under_way.send(kind, lane);
+        // It may come late, when there is no window any more.
+        if self.window.read() == 0 {
+            self.open(state, now);
+        }
         true
     }
 
@@ -272,7 +286,7 @@ impl Wbt {
             return self.note_waiting(&state);
         }
         drop(state);
-        if self.take_grant(submitter, lane, kind) {
+        if self.take_grant((submitter, lane), kind, now) {
             let mut ends = TrackedEnds::default();
             ends.count(kind, Status::Ok);
             self.end(ends, now, touched);

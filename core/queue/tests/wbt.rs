@@ -59,7 +59,7 @@ impl Driver for Disk {
 
     fn queues(&self) -> Queues {
         let (depth, home) = (self.depth, Affinity::Any);
-        Queues { max: 2, depth, reserved: 0, shared_tags: false, home }
+        Queues { max: 3, depth, reserved: 0, shared_tags: false, home }
     }
 
     fn is_bio_based(&self) -> bool {

@@ -327,3 +327,88 @@ fn a_lane_comes_back_for_a_window_only_while_a_write_of_its_own_waits() {
     assert_eq!([0, 1].map(|lane| within(&threads, lane)), [true, false]);
     threads.end();
 }
+
+impl Threads {
+    /// This thread comes round again and again, with no writes, until no window is open any more.
+    fn rest(&mut self, thread: usize) {
+        for _ in 0..200 {
+            self.turn(thread);
+            self.now = self.now + 101 * MS;
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_comes_back_when_no_window_is_open_goes_on() {
+    for (gone, here) in SIDES {
+        for turned in [false, true] {
+            let mut threads = Threads::few_tags();
+            (0..4).for_each(|number| threads.submit(gone, write(number)));
+            if turned {
+                threads.turn(gone);
+            }
+            (4..8).for_each(|number| threads.submit(here, write(number)));
+            threads.settle(here);
+            threads.rest(here);
+            // It is back, with one more.
+            threads.submit(gone, write(8));
+            threads.settle(gone);
+            assert_eq!(threads.ended[gone].len(), 5, "{gone} is back");
+        }
+    }
+}
+
+#[test]
+fn a_first_write_does_not_wait_for_one_who_is_gone_when_no_window_is_open() {
+    // Lane 0: stays away with four writes. Lane 1: writes. Lane 2: open, its thread comes later.
+    let disk = disk(16);
+    let config = Config { queues: 3, ..config((QueueMode::Mq, "none"), None) };
+    let device = Device::new(config, Arc::new(disk.clone())).unwrap();
+    let bells = [0; 3].map(|_| Bell::new(Box::new(NoWake), 2));
+    let mut lanes = [0, 1, 2].map(|lane| device.open_lane(lane, &bells[lane]).unwrap());
+    let mut subs = [0, 1, 2].map(|lane| device.submitter(&bells[lane], 0, lane).unwrap());
+    let mut now = Nanos(MS);
+    for (thread, numbers) in [(0, 0..4), (1, 4..8)] {
+        for number in numbers {
+            subs[thread].submit(write(number), now).unwrap();
+        }
+        subs[thread].flush_plug(now);
+    }
+    for _ in 0..300 {
+        lanes[1].run(now);
+        subs[1].complete(now, drop);
+        now = now + 51 * MS;
+    }
+    assert_eq!(subs[1].in_flight(), 0);
+    subs[2].submit(write(8), now).unwrap();
+    subs[2].flush_plug(now);
+    // Those of lanes 1 and 2 come round again and again, then that of lane 0 as well.
+    for first in [1, 0] {
+        for _ in 0..300 {
+            for thread in first..3 {
+                lanes[thread].run(now);
+                subs[thread].complete(now, drop);
+            }
+            now = now + 51 * MS;
+        }
+        println!("from lane {first}: {:?}", subs.each_ref().map(Submitter::in_flight));
+    }
+    assert_eq!(subs.each_ref().map(Submitter::in_flight), [0; 3], "it waits for ever");
+}
+
+#[test]
+fn writes_that_are_taken_when_no_window_is_open_keep_no_other_waiting() {
+    for (gone, here) in SIDES {
+        let mut threads = Threads::few_tags();
+        (0..4).for_each(|number| threads.submit(here, write(number)));
+        (4..8).for_each(|number| threads.submit(gone, write(number)));
+        threads.settle(here);
+        threads.rest(here);
+        // It takes what it was granted, and is gone again.
+        threads.turn(gone);
+        threads.submit(here, write(8));
+        threads.settle(here);
+        assert_eq!(threads.ended[here].len(), 5, "{gone} is gone");
+        threads.end();
+    }
+}

@@ -120,7 +120,7 @@ impl Core {
     pub(super) fn send_held(&mut self, now: Nanos, sink: impl Sink) {
         for kind in Kind::ALL {
             while (!self.free.is_empty() || self.make_slot())
-                && self.shared.wbt.take_grant(self.id, self.lane, kind)
+                && self.shared.wbt.take_grant((self.id, self.lane), kind, now)
             {
                 let index = self.held.pop(kind).expect("a grant for one that waits");
                 let parts = self.parts[index].as_mut().expect("parts under way");
