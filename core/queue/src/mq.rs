@@ -22,7 +22,7 @@ pub(crate) mod lane;
 pub(crate) mod port;
 pub(crate) mod soft;
 
-use port::{Control, Introduction, LanePort};
+use port::{Control, LanePort};
 
 /// The lanes of a device, with what they share.
 pub(crate) struct Mq {
@@ -58,27 +58,14 @@ impl Mq {
                 rings.push(producer);
                 consumer
             });
-            self.introduce(index, Introduction::Attach { submitter, port, ring: consumer });
+            self.post(index, Control::Attach { submitter, port, ring: consumer });
         }
         rings
     }
 
     /// A submitter that has nothing under way is forgotten by each of the first so many lanes.
     pub(crate) fn detach(&self, submitter: usize, lanes: u16) {
-        let detach = |lane| self.introduce(lane, Introduction::Detach { submitter });
-        (0..usize::from(lanes)).for_each(detach);
-    }
-
-    /// Has a lane hear of a submitter. A closed one has it noted in what it keeps: as messages it
-    /// would gather all submitters that ever came and went.
-    pub(crate) fn introduce(&self, lane: usize, introduction: Introduction) {
-        // Under the lock: a lane that closes takes its messages first. One whose opening panicked
-        // is closed.
-        let mut state = self.ports[lane].state_of_poisoned();
-        if state.open {
-            return self.post(lane, Control::Introduce(introduction));
-        }
-        state.kept.get_or_insert_default().hear(introduction);
+        (0..usize::from(lanes)).for_each(|lane| self.post(lane, Control::Detach { submitter }));
     }
 
     pub(crate) fn post(&self, lane: usize, message: Control) {

@@ -12,7 +12,7 @@ use super::freeze::{Freezing, Frozen, Quiesced, Quiescing, Ticket};
 use crate::config::{QueueMode, nr_requests};
 use crate::error::{Error, Wait, invalid};
 use crate::mq::Mq;
-use crate::mq::port::Introduction;
+use crate::mq::port::Control;
 use crate::order::elevator::Elevator;
 use crate::shared::{Path, Shared};
 use crate::snapshot::Snapshot;
@@ -452,18 +452,19 @@ impl Shared {
         let Path::Mq(mq) = &self.path else { return };
         let submitters = self.submitters();
         let before = self.current.get();
-        let kept = usize::from(before.queues.min(queues));
-        (0..kept).for_each(|lane| mq.introduce(lane, Introduction::Unfeed));
-        for lane in kept..usize::from(queues) {
+        let kept = before.queues.min(queues);
+        let (kept, queues) = (usize::from(kept), usize::from(queues));
+        (0..kept).for_each(|lane| mq.post(lane, Control::Unfeed));
+        for lane in kept..queues {
             for (submitter, port) in submitters.ports() {
                 let port = Arc::clone(port);
-                mq.introduce(lane, Introduction::Attach { submitter, port, ring: None });
+                mq.post(lane, Control::Attach { submitter, port, ring: None });
             }
         }
         self.put_in_force(Snapshot {
             version: before.version + 1,
             layout: before.layout + 1,
-            queues,
+            queues: queues as u16,
             ..Snapshot::clone(&before)
         });
     }
@@ -501,35 +502,6 @@ mod tests {
     use crate::bell::Bell;
     use crate::config::Config;
     use crate::driver::{Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues};
-
-    /// Hard queue 1 panics when it is opened.
-    struct Panics;
-
-    impl Driver for Panics {
-        fn limits(&self) -> Limits {
-            Idle.limits()
-        }
-
-        fn queues(&self) -> Queues {
-            Idle.queues()
-        }
-
-        fn open(&self, index: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
-            assert!(index == 0, "there is no such queue");
-            Ok(Box::new(Idle))
-        }
-    }
-
-    #[test]
-    fn submitters_come_and_go_beside_a_hard_queue_that_panicked_when_it_was_opened() {
-        let config = Config { queues: 2, scheduler: Some("none".into()), ..Config::default() };
-        let device = Device::new(config, Arc::new(Panics)).unwrap();
-        let bell = Bell::new(Box::new(NoWake), 1);
-        let open = std::panic::AssertUnwindSafe(|| device.open_lane(1, &bell).map(drop));
-        std::panic::catch_unwind(open).unwrap_err();
-        let _lane = device.open_lane(0, &bell).unwrap();
-        (0..2).for_each(|_| drop(device.submitter(&bell, 0, 0).unwrap()));
-    }
 
     struct Idle;
 

@@ -1,7 +1,7 @@
 //! The control side of a lane of the multi-queue path: messages to it, its gauges, and whether it
 //! is open. None of it is looked at for an I/O, but whether there is a message.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_ring::{Consumer, Mailbox};
 
@@ -14,19 +14,6 @@ use crate::step::Acks;
 
 /// Control messages to a lane.
 pub(crate) enum Control {
-    Introduce(Introduction),
-    Pause(Arc<Acks>),
-    Resume,
-    /// Requests of a lane that can send nothing.
-    Take(Vec<RequestClaim>),
-    /// A hold that was taken, on its way through the lanes.
-    Settle(RequestClaim),
-    /// Requests past soft queue and scheduler: of a read-modify-write, or of a lane that closes.
-    Send(Vec<RequestClaim>),
-}
-
-/// Of submitters that come and go.
-pub(crate) enum Introduction {
     Attach {
         submitter: usize,
         port: Arc<Port>,
@@ -37,6 +24,14 @@ pub(crate) enum Introduction {
     },
     /// No submitter feeds the lane any more, until each says so anew.
     Unfeed,
+    Pause(Arc<Acks>),
+    Resume,
+    /// Requests of a lane that can send nothing.
+    Take(Vec<RequestClaim>),
+    /// A hold that was taken, on its way through the lanes.
+    Settle(RequestClaim),
+    /// Requests past soft queue and scheduler: of a read-modify-write, or of a lane that closes.
+    Send(Vec<RequestClaim>),
 }
 
 /// The ways of a lane from its submitters (soft queues) and back to them (replies).
@@ -44,25 +39,6 @@ pub(crate) enum Introduction {
 pub(crate) struct Ways {
     pub(crate) soft: Soft,
     pub(crate) replies: Replies,
-}
-
-impl Ways {
-    #[cold]
-    pub(crate) fn hear(&mut self, introduction: Introduction) {
-        match introduction {
-            Introduction::Attach { submitter, port, ring } => {
-                self.replies.attach(submitter, port);
-                if let Some(ring) = ring {
-                    self.soft.attach(submitter, ring);
-                }
-            }
-            Introduction::Detach { submitter } => {
-                self.soft.detach(submitter);
-                self.replies.detach(submitter);
-            }
-            Introduction::Unfeed => self.soft.detach_all(),
-        }
-    }
 }
 
 /// The part of a lane that control calls reach.
@@ -87,11 +63,6 @@ impl LanePort {
     /// Whether it is open; not while it is being opened or closed.
     pub(crate) fn is_open(&self) -> bool {
         self.state.try_lock().is_ok_and(|state| state.open)
-    }
-
-    /// The same where a panic elsewhere may have poisoned it, which leaves nothing half done.
-    pub(crate) fn state_of_poisoned(&self) -> MutexGuard<'_, LaneState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LaneState> {
