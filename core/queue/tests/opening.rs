@@ -51,6 +51,7 @@ impl DriverQueue for Idle {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test may own threads; core may not")]
 fn submitters_come_and_go_while_another_hard_queue_is_opened() {
     let (opens, is_opening) = mpsc::channel();
     let (go_on, goes_on) = mpsc::channel();

@@ -2,10 +2,10 @@
 //! piece in one run of the machine's. A slab goes back to the system whole.
 //!
 //! A piece is taken from the first slab, by address, that has one free, so that others become free.
-//! No slab is added while another is known to have a place. A piece that is given back is known; one
-//! that is dropped, on whatever thread, is found when all slabs are [looked through](Slabs::look):
-//! in a pause, and each time that there are a quarter more of them. So a reactor has hardly more
-//! than a quarter more slabs than it once needed at the same time, whatever a client keeps.
+//! No slab is added while another is known to have a place. A piece that is given back is known;
+//! one that is dropped, on whatever thread, is found when all slabs are looked through: in a pause,
+//! and each time that there are a quarter more of them. So a reactor has hardly more than a quarter
+//! more slabs than it once needed at the same time, whatever a client keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
