@@ -20,7 +20,8 @@
 //!   the disks that hold nothing, in the order in which they came, and then to the one that holds
 //!   least. While a disk that holds nothing waits, no other read gets any.
 //! - A write that gets none waits in the buffer of the thread that takes calls, and none behind it
-//!   is taken meanwhile, of whatever disk: these wait in the kernel.
+//!   is taken meanwhile, of whatever disk: these wait in the kernel. So what is given back goes to
+//!   it before any disk gets more for reads.
 //! - None is refused.
 //!
 //! Not counted: the buffers of the thread that takes calls, calls that wait for the library
@@ -143,9 +144,11 @@ impl Ledger {
         let next = match self.writes.iter().position(room) {
             Some(at) => self.writes.swap_remove(at),
             None => {
-                let (_, _, disk) = self.line.first()?;
+                let (holds, _, disk) = self.line.first()?;
                 let first = self.accounts.get(disk)?.reads.front()?;
-                if !self.has_room(first.need, bound) {
+                // Behind a write all calls wait, so no disk's next read goes before it.
+                let passes = self.writes.is_empty() || *holds == 0;
+                if !passes || !self.has_room(first.need, bound) {
                     return None;
                 }
                 self.change(*disk, |account| account.reads.pop_front())?
@@ -181,6 +184,9 @@ impl Budget {
         let mut ledger = self.ledger();
         let waits = match ledger.line.first() {
             Some((0, ..)) => !need.writes,
+            _ if !need.writes && !ledger.writes.is_empty() => {
+                ledger.accounts.get(&need.disk).is_some_and(|account| account.held > 0)
+            }
             Some(_) if !need.writes => {
                 ledger.accounts.get(&need.disk).is_some_and(|account| !account.reads.is_empty())
             }
@@ -481,5 +487,32 @@ mod tests {
         drop(full);
         assert_eq!(told.load(Ordering::Relaxed), 20_000);
         nothing_is_left(&budget);
+    }
+
+    /// No call of any disk is taken while a write waits.
+    #[test]
+    fn a_write_that_waits_is_not_passed_by_reads() {
+        let budget = budget(160);
+        let silent = budget.take(write(1, 100)).expect("room");
+        // A slow disk: what it gives back goes to its own reads, one by one.
+        let mut slow: VecDeque<Share> = take_all(&budget, read(2, 1)).into();
+        let first = budget.take(write(3, 1)).expect("it holds nothing");
+        let gone = Gone::default();
+        (0..1000).for_each(|_| gone.wait(&budget, read(2, 1), 2));
+        gone.wait(&budget, write(3, 15), 3);
+        assert!(gone.take().is_empty());
+        let (mut answers, mut write) = (0, None);
+        while write.is_none() {
+            answers += 1;
+            drop(slow.pop_front().expect("one that is under way"));
+            for (mark, share) in gone.take() {
+                match mark {
+                    3 => write = Some(share),
+                    _ => slow.extend(share),
+                }
+            }
+        }
+        drop((silent, first, write));
+        assert!(answers < 20, "the write, and all calls behind it, waited for {answers} reads");
     }
 }

@@ -208,13 +208,16 @@ impl Disks {
         self.background().remove(&disk.config().name);
         self.rules().remove(&disk.config().name);
         let mut openers = self.openers();
-        let open = openers.table.values_mut().filter(|open| open.device.is(disk));
-        let end = |open: &mut Open| {
+        let open = openers.table.iter_mut().filter(|(_, open)| open.device.is(disk));
+        let end = |(number, open): (&u64, &mut Open)| {
             open.tell("closed by us: the disk goes");
-            open.opener.take()
+            open.opener.take().map(|opener| (*number, opener))
         };
-        let gone: Vec<_> = open.filter_map(end).collect();
+        let gone: BTreeMap<_, _> = open.filter_map(end).collect();
         drop(openers);
+        if !gone.is_empty() {
+            self.budget.withdraw(|handle| gone.contains_key(&handle));
+        }
         gone.len()
     }
 
@@ -586,6 +589,33 @@ mod tests {
         let error = disks.open("sda", 2, process, true).unwrap_err();
         assert_eq!((error, disks.open_disks()), (Errno::ENODEV, vec![]));
         disks.placement().migration = None;
+        host.stop(10_000_000_000).unwrap();
+    }
+
+    #[test]
+    fn calls_that_wait_end_when_their_disk_goes() {
+        use std::sync::mpsc::channel;
+        let host = Arc::new(Host::new(1).unwrap());
+        let config = Config { name: String::from("sda"), queues: 1, ..Config::default() };
+        let device = Device::new(config, Arc::new(Ram::new(1 << 20).unwrap())).unwrap();
+        host.adopt_at(&device, 0).unwrap();
+        let (all, memory) = (vec![device.clone()], 64 << 20);
+        let disks = Arc::new(Disks::new(Arc::clone(&host), all, Arc::default(), memory));
+        let process = Process { user: 0, group: 0, number: 1 };
+        disks.open("sda", 1, process, true).expect("it is there");
+        // Another disk, which gives no answer, has all the memory.
+        let full = Need { disk: 99, handle: 99, data: memory, writes: true };
+        let full = disks.budget().take(full).expect("alone it passes");
+        let (sender, receiver) = channel();
+        let caller = Caller::library(move |outcome| {
+            let _ = sender.send(matches!(outcome, Outcome::Failed(Errno::ENODEV)));
+        });
+        disks.read(0, 1, (0, 4096), caller);
+        assert!(receiver.try_recv().is_err(), "it waits");
+        assert_eq!(disks.remove(&device), 1);
+        let told = receiver.recv_timeout(Duration::from_secs(2));
+        drop(full);
+        assert_eq!(told, Ok(true), "and behind the answer: {:?}", receiver.recv());
         host.stop(10_000_000_000).unwrap();
     }
 
