@@ -22,7 +22,8 @@
 //!
 //! Not counted, beside [`OWN`]: the bytes of one receive that were not looked at (256 KiB), a TLS
 //! session's (128 KiB of records, 64 KiB of a handshake), and what each reactor keeps for the next
-//! burst (`pool.rs`). The system's own socket buffers are the system's.
+//! burst (`pool.rs`), with the free places of slabs that have a piece in use. The system's own
+//! socket buffers are the system's.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
