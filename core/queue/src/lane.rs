@@ -154,20 +154,11 @@ impl Lane {
         self.is_of(device) && matches!(self.kind, Kind::Multi(Some(_)))
     }
 
-    /// Whether it may have to do with the write-back throttle.
-    #[inline]
-    fn is_throttled(&self) -> bool {
-        match &self.kind {
-            Kind::Multi(multi) => multi.as_ref().is_some_and(|multi| multi.is_throttled()),
-            Kind::Single(_) => true,
-        }
-    }
-
-    /// Sees to what a device has once.
+    /// Turns what a device has once.
     #[inline]
     fn see_to_device(&mut self, now: Nanos) {
-        if self.is_throttled()
-            && let Some(at) = self.shared.tick_throttle(self.index, now)
+        if self.index == 0
+            && let Some(at) = self.shared.tick_throttle(now)
         {
             self.wake_at = Nanos::first_of(self.wake_at, Some(at));
         }

@@ -25,7 +25,7 @@ use crate::sq::Sq;
 use crate::stats::{LaneGauges, Ledger, SubmitterStats};
 use crate::step::Watchers;
 use crate::tag_set::TagSet;
-use crate::wbt::{Asker, Entry, Kind, Seen, TrackedEnds, Wbt};
+use crate::wbt::{Entry, Kind, TrackedEnds, Wbt, Window};
 
 /// The state that all parts of a device share.
 pub(crate) struct Shared {
@@ -141,14 +141,6 @@ impl Path {
             Path::Mq(mq) => mq.ports.iter().map(|port| port.gauges.as_ref()).for_each(each),
             Path::Sq(sq) => std::iter::once(sq.gauges.as_ref()).for_each(each),
         }
-    }
-
-    /// Which of the first so many lanes may hold requests, a bit each: those that are open, and
-    /// those that submitters feed all the same.
-    fn open_lanes(&self, queues: u16) -> u64 {
-        let Path::Mq(mq) = self else { return 1 };
-        let holds = |lane: &usize| mq.lanes[*lane].feeders.any() || mq.ports[*lane].is_open();
-        (0..usize::from(queues)).filter(holds).fold(0, |lanes, lane| lanes | 1 << lane)
     }
 
     /// When there was other I/O than throttled writes, ns; 0: never.
@@ -295,23 +287,16 @@ impl Shared {
         &self,
         bio: &Bio,
         kind: Kind,
-        asker: Asker<'_>,
+        submitter: (SubmitterId, &Arc<Port>),
         waits: bool,
         now: Nanos,
     ) -> bool {
-        let (lanes, lane) = (self.path.lanes(), asker.lane);
-        match self.wbt.enter(bio, kind, asker, waits, now, || self.path.touched()) {
-            Entry::Waits(tell) => {
-                if tell {
-                    // It is to come back when the window ends, as the first lane may not.
-                    lanes.nudge(lane);
-                }
-                false
-            }
+        match self.wbt.enter(bio, kind, submitter, waits, now, || self.path.touched()) {
+            Entry::Waits => false,
             Entry::Passes(opens) => {
                 if opens {
-                    // The same of the first lane.
-                    lanes.nudge(0);
+                    // It is to come back when the window ends.
+                    self.path.lanes().nudge(0);
                 }
                 true
             }
@@ -320,7 +305,7 @@ impl Shared {
 
     /// A submitter's write does not wait any more; see [`Wbt::leave`].
     #[cold]
-    pub(crate) fn leave_throttle(&self, submitter: (SubmitterId, usize), kind: Kind, now: Nanos) {
+    pub(crate) fn leave_throttle(&self, submitter: SubmitterId, kind: Kind, now: Nanos) {
         self.wbt.leave(submitter, kind, now, || self.path.touched());
     }
 
@@ -330,37 +315,25 @@ impl Shared {
         self.wbt.end(ends, now, || self.path.touched());
     }
 
-    /// Ends the throttle's window if its time has come; when this lane is to come back for the
-    /// next end.
+    /// Ends the throttle's window if its time has come; when the next does.
     #[inline]
-    pub(crate) fn tick_throttle(&self, lane: usize, now: Nanos) -> Option<Nanos> {
-        let ends_at = self.wbt.ends_at()?;
-        if ends_at <= now {
+    pub(crate) fn tick_throttle(&self, now: Nanos) -> Option<Nanos> {
+        let ends_at = self.wbt.ends_at();
+        if ends_at.is_some_and(|at| at <= now) {
             self.end_window(now);
+            return self.wbt.ends_at();
         }
-        (lane == 0 || self.wbt.waits_at(lane)).then(|| self.wbt.ends_at()).flatten()
+        ends_at
     }
 
     #[cold]
     fn end_window(&self, now: Nanos) {
-        let open = self.path.open_lanes(self.current.get().queues);
         let observe = |number| {
-            let mut seen = Seen { idle: open, ..Seen::default() };
-            let mut lane = 0;
-            self.path.each_gauges(|gauges| {
-                gauges.observed.add_to(&mut seen.window, number, now);
-                if gauges.observed.window() == number {
-                    seen.idle &= !(1 << lane);
-                }
-                lane += 1;
-            });
-            seen
+            let mut window = Window::default();
+            self.path.each_gauges(|gauges| gauges.observed.add_to(&mut window, number, now));
+            window
         };
-        let mut asked = self.wbt.tick(now, observe, || self.path.touched());
-        while asked != 0 {
-            self.path.lanes().nudge(asked.trailing_zeros() as usize);
-            asked &= asked - 1;
-        }
+        self.wbt.tick(now, observe, || self.path.touched());
     }
 }
 

@@ -1,9 +1,6 @@
 //! Write-back throttling on both paths, in virtual time: a device that serves one request after the
 //! other, submitters whose writes wait, and everything that may happen to those meanwhile.
 
-#[path = "wbt/threads.rs"]
-mod threads;
-
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -38,8 +35,7 @@ struct State {
     service_ns: u64,
     /// It answers nothing.
     dead: bool,
-    /// Each with the number of its hard queue.
-    queue: VecDeque<(u16, Tag, Nanos)>,
+    queue: VecDeque<(Tag, Nanos)>,
     free_at: Nanos,
     arrivals: Vec<Arrival>,
 }
@@ -59,26 +55,26 @@ impl Driver for Disk {
 
     fn queues(&self) -> Queues {
         let (depth, home) = (self.depth, Affinity::Any);
-        Queues { max: 3, depth, reserved: 0, shared_tags: false, home }
+        Queues { max: 2, depth, reserved: 0, shared_tags: false, home }
     }
 
     fn is_bio_based(&self) -> bool {
         self.bio_based
     }
 
-    fn open(&self, index: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
-        Ok(Box::new(Queue(index, Arc::clone(&self.state))))
+    fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        Ok(Box::new(Queue(Arc::clone(&self.state))))
     }
 }
 
-struct Queue(u16, Arc<Mutex<State>>);
+struct Queue(Arc<Mutex<State>>);
 
 impl DriverQueue for Queue {
     fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
-        let state = &mut *self.1.lock().unwrap();
+        let state = &mut *self.0.lock().unwrap();
         batch.take_all(|tag, request| {
             state.free_at = state.free_at.max(now) + state.service_ns;
-            state.queue.push_back((self.0, tag, state.free_at));
+            state.queue.push_back((tag, state.free_at));
             let rq = request.rq();
             let (op, sector, sectors, beside) = (rq.op, rq.sector, rq.sectors, state.queue.len());
             state.arrivals.push(Arrival { op, sector, sectors, beside });
@@ -88,27 +84,24 @@ impl DriverQueue for Queue {
     fn commit(&mut self, _: Nanos) {}
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
-        let state = &mut *self.1.lock().unwrap();
-        let (own, dead) = (self.0, state.dead);
-        state.queue.retain(|(of, tag, at)| {
-            let ends = *of == own && *at <= now && !dead;
-            if ends {
-                done.push(*tag, Status::Ok);
-            }
-            !ends
-        });
+        let state = &mut *self.0.lock().unwrap();
+        while let Some((tag, at)) = state.queue.front()
+            && *at <= now
+            && !state.dead
+        {
+            done.push(*tag, Status::Ok);
+            state.queue.pop_front();
+        }
     }
 
     fn cancel(&mut self, tag: Tag) -> Cancel {
-        let own = self.0;
-        self.1.lock().unwrap().queue.retain(|(of, held, _)| (*of, *held) != (own, tag));
+        self.0.lock().unwrap().queue.retain(|(held, _)| *held != tag);
         Cancel::Done
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        let state = self.1.lock().unwrap();
-        let first = state.queue.iter().find(|(of, ..)| *of == self.0);
-        first.filter(|_| !state.dead).map(|(.., at)| *at)
+        let state = self.0.lock().unwrap();
+        state.queue.front().filter(|_| !state.dead).map(|(_, at)| *at)
     }
 
     fn announces(&self) -> bool {
@@ -116,7 +109,7 @@ impl DriverQueue for Queue {
     }
 
     fn in_flight(&self) -> usize {
-        self.1.lock().unwrap().queue.iter().filter(|(of, ..)| *of == self.0).count()
+        self.0.lock().unwrap().queue.len()
     }
 }
 

@@ -194,12 +194,6 @@ impl Multi {
             || reach.mq.ports[reach.index].control.is_waiting()
     }
 
-    /// Whether writes of its device may be throttled, by what it knew in its last turn.
-    #[inline]
-    pub(crate) fn is_throttled(&self) -> bool {
-        self.snapshot.throttled
-    }
-
     /// Whether no request is with the driver or waits for it.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.hard.len() == 0 && self.ways.soft.is_empty() && !self.link.is_waiting()

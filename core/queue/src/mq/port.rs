@@ -60,11 +60,6 @@ pub(crate) struct LaneState {
 }
 
 impl LanePort {
-    /// Whether it is open; not while it is being opened or closed.
-    pub(crate) fn is_open(&self) -> bool {
-        self.state.try_lock().is_ok_and(|state| state.open)
-    }
-
     pub(crate) fn state(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock().expect("a lane's lock")
     }

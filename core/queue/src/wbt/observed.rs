@@ -37,11 +37,6 @@ impl Observed {
         self.touched.read()
     }
 
-    /// The window in which the lane turned last, if that was open then.
-    pub(crate) fn window(&self) -> u64 {
-        self.window.read()
-    }
-
     /// Adds what was seen in window `number`.
     pub(crate) fn add_to(&self, window: &mut Window, number: u64, now: Nanos) {
         if self.window.read() != number {

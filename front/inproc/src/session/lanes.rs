@@ -42,8 +42,6 @@ use crate::shared::carry;
 /// session; the number of hard queues does not change. A disk of several hard queues has the
 /// scheduler `none` unless its target states one. With another scheduler a hard queue may have to
 /// pick I/O of another: then each thread comes back for a [`poll`](super::Session::poll) in time.
-/// Writes that the write-back throttle holds back wait for such a thread as well, some tenths of a
-/// second at most.
 ///
 /// Dropping it with sessions left leaves the disk to the last of them, whose end closes it. What
 /// goes wrong then is logged as an error.

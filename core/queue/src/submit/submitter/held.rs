@@ -16,7 +16,7 @@ use crate::completion::Why;
 use crate::event::Sink;
 use crate::request::{Counted, FlushStep, rq_of};
 use crate::split;
-use crate::wbt::{Asker, Kind, TrackedEnds};
+use crate::wbt::{Kind, TrackedEnds};
 
 /// The places of bios that wait, by kind.
 #[derive(Default)]
@@ -71,8 +71,7 @@ impl Core {
             return Some(Counted::NONE);
         }
         let waits = accepted || !bio.flags.has(Flags::NOWAIT);
-        let asker = Asker { submitter: self.id, port: &self.port, lane: self.lane };
-        let passes = self.shared.enter_throttle(bio, kind, asker, waits, now);
+        let passes = self.shared.enter_throttle(bio, kind, (self.id, &self.port), waits, now);
         passes.then(|| Counted::throttled(kind))
     }
 
@@ -120,7 +119,7 @@ impl Core {
     pub(super) fn send_held(&mut self, now: Nanos, sink: impl Sink) {
         for kind in Kind::ALL {
             while (!self.free.is_empty() || self.make_slot())
-                && self.shared.wbt.take_grant((self.id, self.lane), kind, now)
+                && self.shared.wbt.take_grant(self.id, kind)
             {
                 let index = self.held.pop(kind).expect("a grant for one that waits");
                 let parts = self.parts[index].as_mut().expect("parts under way");
@@ -137,7 +136,7 @@ impl Core {
         self.backlog.retain(|waiting| *waiting != index);
         for kind in Kind::ALL {
             if self.held.forget(kind, index) {
-                self.shared.leave_throttle((self.id, self.lane), kind, now);
+                self.shared.leave_throttle(self.id, kind, now);
             }
         }
     }
