@@ -239,7 +239,7 @@ impl CallRouter {
             let (before, calls) = (self.interests(), turn.handle::<Calls>());
             self.stalled = Some(Stalled { len, caller });
             let resume = move |share| calls.post(|calls, turn| calls.resume(turn, share));
-            self.disks.budget().wait(need, resume);
+            self.disks.wait(need, resume);
             self.follow(turn, before);
         }
     }

@@ -399,11 +399,6 @@ impl Disks {
         processes.priority(process, Instant::now(), priority_of)
     }
 
-    /// The memory that calls share.
-    pub(crate) fn budget(&self) -> &Arc<Budget> {
-        &self.budget
-    }
-
     /// Reads, for a process. A read for which there is no memory waits until there is.
     pub(crate) fn read(
         &self,
@@ -438,10 +433,20 @@ impl Disks {
         }
         // The client may be ended meanwhile, and goes only when its opener is held no more.
         let opener = Arc::downgrade(&opener);
-        self.budget.wait(need, move |share| match opener.upgrade().zip(share) {
+        self.wait(need, move |share| match opener.upgrade().zip(share) {
             Some((opener, share)) => enter(&opener, caller, share),
             None => caller.fail(Errno::ENODEV),
         });
+    }
+
+    /// Calls `go`, once, with memory for a call when there is as much, and with none when its file
+    /// can be used no more.
+    pub(crate) fn wait(&self, need: Need, go: impl FnOnce(Option<Share>) + Send + 'static) {
+        self.budget.wait(need, go);
+        // It may have gone before the call stood in line.
+        if self.way(need.handle).is_err() {
+            self.budget.withdraw(|handle| handle == need.handle);
+        }
     }
 
     /// Writes bytes at an offset; `durable` if they have to be so when it has ended. `share` is
@@ -563,6 +568,7 @@ impl Clients for Disks {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::mpsc::channel;
 
     use weir_bio::Class;
     use weir_local::Ram;
@@ -570,52 +576,59 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_disk_that_goes_while_it_is_opened_is_not_open_behind_that() {
-        let host = Arc::new(Host::new(2).unwrap());
+    const MEMORY: usize = 64 << 20;
+
+    /// A host with a disk whose lane is with the first reactor, and the disks as files.
+    fn one_disk(reactors: usize) -> (Arc<Host>, Device, Arc<Disks>) {
+        let host = Arc::new(Host::new(reactors).unwrap());
         let config = Config { name: String::from("sda"), queues: 1, ..Config::default() };
         let device = Device::new(config, Arc::new(Ram::new(1 << 20).unwrap())).unwrap();
-        // Its lane is with the first reactor, and calls are taken by the last.
         host.adopt_at(&device, 0).unwrap();
-        let (all, memory) = (vec![device.clone()], 64 << 20);
-        let disks = Arc::new(Disks::new(Arc::clone(&host), all, Arc::default(), memory));
-        let process = Process { user: 0, group: 0, number: 1 };
-        disks.open("sda", 1, process, true).expect("it is there");
+        let disks = Disks::new(Arc::clone(&host), vec![device.clone()], Arc::default(), MEMORY);
+        (host, device, Arc::new(disks))
+    }
+
+    const PROCESS: Process = Process { user: 0, group: 0, number: 1 };
+
+    #[test]
+    fn a_disk_that_goes_while_it_is_opened_is_not_open_behind_that() {
+        // Calls are taken by the last reactor.
+        let (host, device, disks) = one_disk(2);
+        disks.open("sda", 1, PROCESS, true).expect("it is there");
         disks.release(1);
         // So the calls go to the disk's reactor first, and while they do the disk goes.
         disks.placement().reactor = 1;
         let (remover, gone) = (Arc::clone(&disks), device.clone());
         disks.on_migration(Box::new(move |_, _| assert_eq!(remover.remove(&gone), 0)));
-        let error = disks.open("sda", 2, process, true).unwrap_err();
+        let error = disks.open("sda", 2, PROCESS, true).unwrap_err();
         assert_eq!((error, disks.open_disks()), (Errno::ENODEV, vec![]));
         disks.placement().migration = None;
         host.stop(10_000_000_000).unwrap();
     }
 
     #[test]
-    fn calls_that_wait_end_when_their_disk_goes() {
-        use std::sync::mpsc::channel;
-        let host = Arc::new(Host::new(1).unwrap());
-        let config = Config { name: String::from("sda"), queues: 1, ..Config::default() };
-        let device = Device::new(config, Arc::new(Ram::new(1 << 20).unwrap())).unwrap();
-        host.adopt_at(&device, 0).unwrap();
-        let (all, memory) = (vec![device.clone()], 64 << 20);
-        let disks = Arc::new(Disks::new(Arc::clone(&host), all, Arc::default(), memory));
-        let process = Process { user: 0, group: 0, number: 1 };
-        disks.open("sda", 1, process, true).expect("it is there");
+    fn calls_that_wait_end_when_their_disk_goes_and_none_waits_behind_that() {
+        let (host, device, disks) = one_disk(1);
+        disks.open("sda", 1, PROCESS, true).expect("it is there");
         // Another disk, which gives no answer, has all the memory.
-        let full = Need { disk: 99, handle: 99, data: memory, writes: true };
-        let full = disks.budget().take(full).expect("alone it passes");
+        let full = Need { disk: 99, handle: 99, data: MEMORY, writes: true };
+        let full = disks.budget.take(full).expect("alone it passes");
         let (sender, receiver) = channel();
+        let to = sender.clone();
         let caller = Caller::library(move |outcome| {
-            let _ = sender.send(matches!(outcome, Outcome::Failed(Errno::ENODEV)));
+            let _ = to.send(matches!(outcome, Outcome::Failed(Errno::ENODEV)));
         });
         disks.read(0, 1, (0, 4096), caller);
         assert!(receiver.try_recv().is_err(), "it waits");
         assert_eq!(disks.remove(&device), 1);
-        let told = receiver.recv_timeout(Duration::from_secs(2));
+        assert_eq!(receiver.try_recv(), Ok(true));
+        // One that had found its file before.
+        for writes in [false, true] {
+            let (to, need) = (sender.clone(), Need { disk: 1, handle: 1, data: 4096, writes });
+            disks.wait(need, move |share| _ = to.send(share.is_none()));
+            assert_eq!(receiver.try_recv(), Ok(true));
+        }
         drop(full);
-        assert_eq!(told, Ok(true), "and behind the answer: {:?}", receiver.recv());
         host.stop(10_000_000_000).unwrap();
     }
 

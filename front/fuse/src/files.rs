@@ -195,7 +195,7 @@ impl Files {
         let mut share = None;
         while let Err(short) = enter((caller, share)) {
             let (sender, receiver) = channel();
-            self.disks.budget().wait(short.need, move |share| {
+            self.disks.wait(short.need, move |share| {
                 // It is received below.
                 let _ = sender.send(share);
             });
