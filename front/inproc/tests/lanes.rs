@@ -2,12 +2,17 @@
 
 mod bed;
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use bed::{Folder, Model, exercise, seed};
-use weir::{Bio, Buf, Disk, ErrorKind, Flags, LaneDisk, Limited, Target};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weir::{
+    Bio, Buf, Caps, Clock, Disk, ErrorKind, Flags, Groups, InlineSession, LaneDisk, Limited,
+    Refused, Target,
+};
 use weir_bio::{Limits, Prng};
 use weir_local::Ram;
 use weir_queue::driver::{DriverQueue, Queues};
@@ -117,6 +122,81 @@ fn a_thread_that_makes_no_call_holds_up_no_io_and_no_flush_of_the_others() {
         idle.close().unwrap();
         disk.close().unwrap();
     }
+}
+
+/// Waits until the session's descriptor says that there is something to do, and takes it.
+fn poll_by_descriptor(session: &mut InlineSession) -> usize {
+    if session.arm().unwrap() {
+        let mut fds = [PollFd::new(&*session, PollFlags::IN)];
+        let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+        assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "it never becomes readable");
+    }
+    session.poll(|ended| assert!(ended.status.is_ok(), "{}", ended.status))
+}
+
+#[test]
+fn writes_that_are_held_back_wait_for_no_thread_that_makes_no_call() {
+    for (which, by_descriptor) in [(0, false), (1, false), (0, true), (1, true)] {
+        let disk = lanes("ram:1MiB,scheduler=none", 2);
+        let mut sessions = [disk.session().unwrap(), disk.session().unwrap()];
+        let write = |at: u64| Bio {
+            flags: Flags::BACKGROUND,
+            ..Bio::write(at * 16, Buf::filled(4096, |bytes| bytes.fill(7)))
+        };
+        // As many as the throttle lets through are on their way, and none of them goes on.
+        (0..20).for_each(|at| sessions[which].submit(write(at)));
+        sessions[which].flush_plug();
+        let busy = &mut sessions[1 - which];
+        (20..40).for_each(|at| busy.submit(write(at)));
+        let mut count = 0;
+        while by_descriptor && count < 20 {
+            count += poll_by_descriptor(busy);
+        }
+        if !by_descriptor {
+            count = busy.wait_for(20, PATIENCE, |ended| assert!(ended.status.is_ok()));
+        }
+        assert_eq!(count, 20, "beside hard queue {which}");
+        let idle = &mut sessions[which];
+        assert_eq!(idle.wait_for(20, PATIENCE, |ended| assert!(ended.status.is_ok())), 20);
+        sessions.into_iter().for_each(|session| session.close().unwrap());
+        disk.close().unwrap();
+    }
+}
+
+#[test]
+fn io_that_a_cap_holds_back_goes_on_in_each_session_by_itself() {
+    let disk = lanes("ram:1MiB", 3);
+    let groups = Arc::new(Groups::default());
+    disk.device().attach_groups(&groups);
+    let slow = groups.create("slow").unwrap();
+    groups.set_caps(slow, Caps { riops: NonZeroU64::new(1000), ..Caps::default() }).unwrap();
+    // That of the first hard queue has I/O and makes no call.
+    let mut idle = disk.session().unwrap();
+    let read = || Bio { group: slow, ..Bio::read(0, Buf::zeroed(512)) };
+    idle.submit(read());
+    let mut busy = [disk.session().unwrap(), disk.session().unwrap()];
+    let mut ended = 0;
+    for _ in 0..40 {
+        for session in &mut busy {
+            // It waits as long as the cap says, also where it may not block.
+            let mut bio = read();
+            while let Err(refused) = session.try_submit(bio) {
+                let Refused::Capped { until, .. } = refused else { panic!("{refused:?}") };
+                let left = Duration::from_nanos(until.since(Clock.now()));
+                ended += session.wait_for(usize::MAX, left, |_| ());
+                bio = refused.into_bio();
+            }
+            session.submit(read());
+        }
+    }
+    for session in &mut busy {
+        while session.in_flight() > 0 {
+            ended += session.wait(|ended| assert!(ended.status.is_ok()));
+        }
+    }
+    assert_eq!((ended, groups.used_on(slow, "sda").ios), (160, [161, 0]));
+    drop((idle, busy));
+    disk.close().unwrap();
 }
 
 #[test]
