@@ -22,7 +22,7 @@ pub(crate) mod lane;
 pub(crate) mod port;
 pub(crate) mod soft;
 
-use port::{Control, LanePort};
+use port::{Control, Introduction, LanePort};
 
 /// The lanes of a device, with what they share.
 pub(crate) struct Mq {
@@ -58,14 +58,18 @@ impl Mq {
                 rings.push(producer);
                 consumer
             });
-            self.post(index, Control::Attach { submitter, port, ring: consumer });
+            let attach = Introduction::Attach { submitter, port, ring: consumer };
+            self.post(index, Control::Introduce(attach));
         }
         rings
     }
 
     /// A submitter that has nothing under way is forgotten by each of the first so many lanes.
     pub(crate) fn detach(&self, submitter: usize, lanes: u16) {
-        (0..usize::from(lanes)).for_each(|lane| self.post(lane, Control::Detach { submitter }));
+        for lane in 0..usize::from(lanes) {
+            self.post(lane, Control::Introduce(Introduction::Detach { submitter }));
+            self.ports[lane].note_if_closed();
+        }
     }
 
     pub(crate) fn post(&self, lane: usize, message: Control) {

@@ -1,4 +1,5 @@
-//! A hard queue that takes long to open keeps no submitter of another from coming and going.
+//! A hard queue that takes long to open, or panics, keeps no submitter of another from coming and
+//! going.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -78,4 +79,18 @@ fn submitters_come_and_go_while_another_hard_queue_is_opened() {
     go_on.send(()).unwrap();
     opener.join().unwrap();
     assert!(came.is_ok(), "it waited until the other hard queue was open");
+}
+
+#[test]
+fn submitters_come_and_go_beside_a_hard_queue_that_panicked_when_it_was_opened() {
+    let (opens, _is_opening) = mpsc::channel();
+    let config = Config { queues: 2, scheduler: Some("none".into()), ..Config::default() };
+    // It is never told to go on.
+    let driver = Slow { opens, goes_on: Mutex::new(mpsc::channel().1) };
+    let device = Device::new(config, Arc::new(driver)).unwrap();
+    let bell = Bell::new(Box::new(NoWake), 1);
+    let open = std::panic::AssertUnwindSafe(|| device.open_lane(1, &bell).map(drop));
+    std::panic::catch_unwind(open).unwrap_err();
+    let _lane = device.open_lane(0, &bell).unwrap();
+    (0..2).for_each(|_| drop(device.submitter(&bell, 0, 0).unwrap()));
 }

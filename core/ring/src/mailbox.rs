@@ -75,6 +75,28 @@ impl<T> Mailbox<T> {
         self.waiting.store(messages.len() as u64, Ordering::Release);
         message
     }
+
+    /// Takes the oldest message if it is of a kind: `Ok` of `kind` is what is taken of it, `Err` is
+    /// put back.
+    ///
+    /// # Panics
+    /// As [`take`](Mailbox::take).
+    pub fn take_kind<K>(&self, kind: impl FnOnce(T) -> Result<K, T>) -> Option<K> {
+        if !self.is_waiting() {
+            return None;
+        }
+        let mut held = self.messages.lock().expect("mailbox");
+        let messages = held.as_mut()?;
+        let taken = match kind(messages.pop_front()?) {
+            Ok(taken) => Some(taken),
+            Err(message) => {
+                messages.push_front(message);
+                None
+            }
+        };
+        self.waiting.store(messages.len() as u64, Ordering::Release);
+        taken
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -86,7 +108,11 @@ mod tests {
         let mailbox = Mailbox::default();
         (0..3).for_each(|n| mailbox.post(n));
         assert_eq!(mailbox.take(), Some(0));
-        assert_eq!(mailbox.close(), [1, 2]);
+        let odd = |n: i32| if n % 2 == 1 { Ok(-n) } else { Err(n) };
+        assert_eq!((mailbox.take_kind(odd), mailbox.take_kind(odd)), (Some(-1), None));
+        assert!(mailbox.is_waiting());
+        mailbox.post(5);
+        assert_eq!(mailbox.close(), [2, 5]);
         assert_eq!((mailbox.offer(3), mailbox.take(), mailbox.is_waiting()), (Err(3), None, false));
         assert_eq!(mailbox.close(), []);
     }

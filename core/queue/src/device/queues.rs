@@ -12,7 +12,7 @@ use super::freeze::{Freezing, Frozen, Quiesced, Quiescing, Ticket};
 use crate::config::{QueueMode, nr_requests};
 use crate::error::{Error, Wait, invalid};
 use crate::mq::Mq;
-use crate::mq::port::Control;
+use crate::mq::port::{Control, Introduction};
 use crate::order::elevator::Elevator;
 use crate::shared::{Path, Shared};
 use crate::snapshot::Snapshot;
@@ -454,11 +454,12 @@ impl Shared {
         let before = self.current.get();
         let kept = before.queues.min(queues);
         let (kept, queues) = (usize::from(kept), usize::from(queues));
-        (0..kept).for_each(|lane| mq.post(lane, Control::Unfeed));
+        (0..kept).for_each(|lane| mq.post(lane, Control::Introduce(Introduction::Unfeed)));
         for lane in kept..queues {
             for (submitter, port) in submitters.ports() {
                 let port = Arc::clone(port);
-                mq.post(lane, Control::Attach { submitter, port, ring: None });
+                let attach = Introduction::Attach { submitter, port, ring: None };
+                mq.post(lane, Control::Introduce(attach));
             }
         }
         self.put_in_force(Snapshot {

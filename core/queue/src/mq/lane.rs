@@ -404,17 +404,7 @@ impl Multi {
     #[cold]
     fn obey(&mut self, message: Control, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         match message {
-            Control::Attach { submitter, port, ring } => {
-                self.ways.replies.attach(submitter, port);
-                if let Some(ring) = ring {
-                    self.ways.soft.attach(submitter, ring);
-                }
-            }
-            Control::Detach { submitter } => {
-                self.ways.soft.detach(submitter);
-                self.ways.replies.detach(submitter);
-            }
-            Control::Unfeed => self.ways.soft.detach_all(),
+            Control::Introduce(introduction) => self.ways.hear(introduction),
             Control::Pause(acks) => {
                 self.paused += 1;
                 self.say_credit(reach);

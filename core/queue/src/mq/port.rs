@@ -14,16 +14,7 @@ use crate::step::Acks;
 
 /// Control messages to a lane.
 pub(crate) enum Control {
-    Attach {
-        submitter: usize,
-        port: Arc<Port>,
-        ring: Option<Consumer<RequestClaim>>,
-    },
-    Detach {
-        submitter: usize,
-    },
-    /// No submitter feeds the lane any more, until each says so anew.
-    Unfeed,
+    Introduce(Introduction),
     Pause(Arc<Acks>),
     Resume,
     /// Requests of a lane that can send nothing.
@@ -34,11 +25,44 @@ pub(crate) enum Control {
     Send(Vec<RequestClaim>),
 }
 
+/// Of submitters that come and go.
+pub(crate) enum Introduction {
+    Attach {
+        submitter: usize,
+        port: Arc<Port>,
+        ring: Option<Consumer<RequestClaim>>,
+    },
+    Detach {
+        submitter: usize,
+    },
+    /// No submitter feeds the lane any more, until each says so anew.
+    Unfeed,
+}
+
 /// The ways of a lane from its submitters (soft queues) and back to them (replies).
 #[derive(Default)]
 pub(crate) struct Ways {
     pub(crate) soft: Soft,
     pub(crate) replies: Replies,
+}
+
+impl Ways {
+    #[cold]
+    pub(crate) fn hear(&mut self, introduction: Introduction) {
+        match introduction {
+            Introduction::Attach { submitter, port, ring } => {
+                self.replies.attach(submitter, port);
+                if let Some(ring) = ring {
+                    self.soft.attach(submitter, ring);
+                }
+            }
+            Introduction::Detach { submitter } => {
+                self.soft.detach(submitter);
+                self.replies.detach(submitter);
+            }
+            Introduction::Unfeed => self.soft.detach_all(),
+        }
+    }
 }
 
 /// The part of a lane that control calls reach.
@@ -62,5 +86,22 @@ pub(crate) struct LaneState {
 impl LanePort {
     pub(crate) fn state(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock().expect("a lane's lock")
+    }
+
+    /// Notes which submitters came and went in what a closed lane keeps: as messages they would
+    /// gather for as long as it is closed. One that is just opened or closed is left alone, which
+    /// may take as long as its driver does; what waits is noted when the next submitter goes.
+    pub(crate) fn note_if_closed(&self) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if state.open {
+            return;
+        }
+        let introduction = |message| match message {
+            Control::Introduce(introduction) => Ok(introduction),
+            other => Err(other),
+        };
+        while let Some(introduction) = self.control.take_kind(introduction) {
+            state.kept.get_or_insert_default().hear(introduction);
+        }
     }
 }
