@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_bio::{GroupId, Nanos, Prng, SECTOR};
 use weir_load::times::Row;
 use weir_load::{Ground, Job, Stream};
-use weir_queue::{Bell, Device, Groups, Lane, QueueMode, Spread, Wake};
+use weir_queue::{Bell, Device, Groups, Lane, NoWake, QueueMode, Spread};
 use weir_sim_disk::Disk;
 
 use crate::agenda::{Agenda, Alarm};
@@ -24,13 +24,6 @@ use crate::process::{Process, Seat};
 use crate::profile::{Profile, SchedulerPrice};
 use crate::spec::{HostError, HostSpec, San};
 use crate::watch::Watch;
-
-/// Its one home is turned by the engine, which looks by itself.
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 pub(crate) struct DiskSide {
     pub(crate) disk: Disk,

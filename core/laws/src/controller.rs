@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use weir_bio::{Nanos, Prng};
 use weir_queue::{
-    Bell, Device, Error, Freezing, Frozen, Progress, Quiesced, Quiescing, Reconfiguring, Settings,
-    Step, Watch,
+    Bell, Device, Error, Freezing, Frozen, NoWake, Progress, Quiesced, Quiescing, Reconfiguring,
+    Settings, Step, Watch,
 };
 
 use super::device::Sim;
-use super::sender::NoWake;
 
 type Change = Box<dyn FnOnce(&mut Settings)>;
 

@@ -1,11 +1,10 @@
 //! Checks of the state of rest, when everything has ended.
 
 use weir_bio::{Bio, Buf, Nanos};
-use weir_queue::{Bell, Device};
+use weir_queue::{Bell, Device, NoWake};
 
 use super::device::Sim;
 use super::path::{Order, Path};
-use super::sender::NoWake;
 
 /// A read through each lane, which one that was silent has to answer before it is sent more.
 fn greet(device: &Device, now: Nanos, turn_all: &mut impl FnMut()) {

@@ -5,18 +5,10 @@ use std::sync::Mutex;
 
 use weir_bio::{Bio, Data, Flags, Nanos, Op, Prng};
 use weir_queue::{Device, Lane, LaneAnswer, LaneHomes, Progress, Step, Submitter};
-use weir_ring::Wake;
 
 use super::filled;
 use super::log::Log;
 use super::sleepers::{App, House};
-
-/// Wakes nothing: its thread looks by itself.
-pub struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// Sends reads, writes, flushes and discards, now and then one that may not wait.
 pub struct Sender {

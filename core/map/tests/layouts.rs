@@ -7,11 +7,10 @@
 use std::sync::Arc;
 
 use weir_bio::{Bio, Data, Nanos, Op, Prng, SECTOR, Status};
-use weir_laws::sender::NoWake;
 use weir_laws::{Tell, filled, seeds, value, values};
 use weir_local::Ram;
 use weir_map::{Area, Layout, Mapped, Place, Shape};
-use weir_queue::{Bell, Completion, Config, Device, Home, QueueMode, Submitter};
+use weir_queue::{Bell, Completion, Config, Device, Home, NoWake, QueueMode, Submitter};
 use weir_sched::{Entry, Family, SCHEDULERS};
 
 /// Sectors of a leg.

@@ -419,7 +419,7 @@ fn what_a_mapper_does_at_its_leg_is_heard_there_and_at_no_other() {
     let driver = backing.open_over(&Config::default(), &legs).unwrap().driver;
     let config = Config { scheduler: Some(String::from("none")), ..Config::default() };
     let above = Device::new(config, driver).unwrap();
-    let mut home = Home::strict(Bell::with_lanes(Box::new(weir_laws::sender::NoWake), 8));
+    let mut home = Home::strict(Bell::with_lanes(Box::new(weir_queue::NoWake), 8));
     legs.iter().chain([&above]).for_each(|device| _ = home.open(device, 0).unwrap());
     let mut submitter = above.submitter(home.bell(), 0, 0).unwrap();
     let heard = || ears.each_ref().map(|ears| ears.0.lock().unwrap().clone());

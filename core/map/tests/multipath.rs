@@ -11,12 +11,11 @@ use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
 use weir_laws::device::Plan;
 use weir_laws::fabric::{Build, Fabric, Narrow};
 use weir_laws::path::{Order, Path};
-use weir_laws::sender::NoWake;
 use weir_laws::{Tell, filled, values};
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Activation, Bell, Completion, Config, Detail, Device, Frozen, Home, PortAccess, PortState,
-    Progress, Step, Submitter, Then, Watch,
+    Activation, Bell, Completion, Config, Detail, Device, Frozen, Home, NoWake, PortAccess,
+    PortState, Progress, Step, Submitter, Then, Watch,
 };
 
 const SECOND: u64 = 1_000_000_000;

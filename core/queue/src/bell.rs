@@ -175,11 +175,7 @@ impl Port {
     /// A port at which no thread waits.
     #[cfg(test)]
     pub(crate) fn silent() -> Port {
-        struct NoWake;
-        impl Wake for NoWake {
-            fn wake(&self) {}
-        }
-        Port { inbox: Inbox::default(), bell: Bell::new(Box::new(NoWake), 1), token: 0 }
+        Port { inbox: Inbox::default(), bell: Bell::new(Box::new(weir_ring::NoWake), 1), token: 0 }
     }
 
     /// Tells the submitter to look: completions, the gate's opening, a free request. Whether it

@@ -754,12 +754,8 @@ mod tests {
 
     #[test]
     fn all_of_a_source_is_sent_in_one_turn_and_a_last_burst_that_is_not_full_asks_no_more() {
-        struct NoWake;
-        impl weir_ring::Wake for NoWake {
-            fn wake(&self) {}
-        }
         let set = crate::tag_set::TagSet::new(256, 0);
-        let shared = || Tags::shared(&set, true, Arc::new(NoWake)).expect("a seat");
+        let shared = || Tags::shared(&set, true, Arc::new(weir_ring::NoWake)).expect("a seat");
         let own = || Tags::own(256, 0);
         let burst = BURST as u32;
         for (tags, own) in [(own(), true), (shared(), false)] {

@@ -102,4 +102,4 @@ pub use submit::submitter::patch::Kept;
 pub use tag_set::TagSet;
 pub use target_port::{Activation, PortAccess, PortListener, PortState, TargetPort};
 pub use wbt::{WbtState, WbtTarget};
-pub use weir_ring::Wake;
+pub use weir_ring::{NoWake, Wake};

@@ -6,15 +6,9 @@ use std::sync::{Arc, Mutex};
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng, Segments, Status};
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Batch, Bell, Completion, Config, Device, Done, Driver, DriverError, DriverQueue, Lane,
+    Batch, Bell, Completion, Config, Device, Done, Driver, DriverError, DriverQueue, Lane, NoWake,
     QueueMode, Queues, Submitter, Tag,
 };
-
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// A request as it came to the driver.
 #[derive(Debug)]

@@ -6,15 +6,9 @@ use weir_bio::{Bio, Buf, Limits, Nanos, Prng, Status};
 use weir_laws::Tell;
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Batch, Bell, Budget, Config, Device, Done, Driver, DriverError, DriverQueue, Home, QueueMode,
-    Queues, Refused, Submitter, Tag, Wake,
+    Batch, Bell, Budget, Config, Device, Done, Driver, DriverError, DriverQueue, Home, NoWake,
+    QueueMode, Queues, Refused, Submitter, Tag, Wake,
 };
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// A unit with so many places, on all its queues together.
 struct Unit(Arc<Mutex<State>>);

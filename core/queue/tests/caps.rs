@@ -7,17 +7,11 @@ use weir_bio::{Bio, Buf, Flags, GroupId, Limits, Nanos, Status};
 use weir_laws::device::{Plan, Shape, Sim};
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Bell, Caps, Completion, Config, Device, Groups, Lane, Progress, QueueMode, Refused, Step,
-    Submitter, Used, Watch,
+    Bell, Caps, Completion, Config, Device, Groups, Lane, NoWake, Progress, QueueMode, Refused,
+    Step, Submitter, Used, Watch,
 };
 
 const SECOND: u64 = 1_000_000_000;
-
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// A device whose groups are a root and `a`, which is capped.
 struct Scene {

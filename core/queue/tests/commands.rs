@@ -6,15 +6,9 @@ use weir_bio::{Bio, Buf, Data, Limits, Nanos, Status};
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Batch, Bell, CDB_MAX, Cancel, Command, CommandEnd, Config, Detail, Device, Done, Driver,
-    DriverError, DriverQueue, Home, Progress, QueueMode, Queues, RefusedCommand, SENSE_MAX, Step,
-    Submitter, Tag, TagSet, UNTIL_KICKED, Wake, Watch,
+    DriverError, DriverQueue, Home, NoWake, Progress, QueueMode, Queues, RefusedCommand, SENSE_MAX,
+    Step, Submitter, Tag, TagSet, UNTIL_KICKED, Watch,
 };
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// A device that answers when it is let.
 struct Unit {

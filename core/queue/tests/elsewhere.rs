@@ -12,16 +12,10 @@ use weir_queue::{
     Batch, Bell, Config, Device, Done, Driver, DriverError, DriverQueue, Home, QueueMode, Queues,
     Submitter, Tag, UNTIL_KICKED,
 };
-use weir_ring::Wake;
+use weir_ring::{NoWake, Wake};
 
 /// The call that has a queue's lane turned, once the queue is at home.
 type LaneOf = Option<Arc<dyn Wake>>;
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 fn strict() -> Home {
     Home::strict(Bell::with_lanes(Box::new(NoWake), 64))

@@ -12,11 +12,13 @@ use weir_bio::{Bio, Buf, Limits, Nanos, Prng, Status};
 use weir_laws::device::{Plan, Shape, Sim};
 use weir_laws::log::{Log, check};
 use weir_laws::path::{Order, Path};
-use weir_laws::sender::{Change, NoWake, Orders, Sender, held};
+use weir_laws::sender::{Change, Orders, Sender, held};
 use weir_laws::sleepers::{House, Step as Went};
 use weir_laws::{Tell, seeds};
 use weir_queue::driver::Affinity;
-use weir_queue::{Bell, Config, Device, Event, LaneHomes, QueueMode, Spread, Then, Watch, What};
+use weir_queue::{
+    Bell, Config, Device, Event, LaneHomes, NoWake, QueueMode, Spread, Then, Watch, What,
+};
 
 /// Seeds of each path.
 const SEEDS: u64 = 6;

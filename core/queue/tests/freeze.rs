@@ -6,15 +6,9 @@ use weir_bio::{Bio, Buf, Limits, Nanos, Status};
 use weir_local::{Null, Ram};
 use weir_map::{FaultPlan, Faulty};
 use weir_queue::{
-    Bell, Config, Device, Driver, Error, Lane, LaneAnswer, LaneChange, LaneHomes, Progress,
+    Bell, Config, Device, Driver, Error, Lane, LaneAnswer, LaneChange, LaneHomes, NoWake, Progress,
     QueueMode, Refused, SUBMITTERS_MAX, Step, Submitter, Then, Wait, Watch,
 };
-
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
-}
 
 fn bell() -> Arc<Bell> {
     Bell::new(Box::new(NoWake), 64)

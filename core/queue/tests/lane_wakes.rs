@@ -9,7 +9,7 @@ use weir_bio::{Bio, Buf, Data, Limits, Nanos, Op, Status};
 use weir_laws::device::{Plan, Shape, Sim};
 use weir_laws::tokens::{REST_NS, one, two_that_rest};
 use weir_queue::driver::Affinity;
-use weir_queue::{Bell, Config, Device, Home, Lane, QueueMode, Submitter};
+use weir_queue::{Bell, Config, Device, Home, Lane, NoWake, QueueMode, Submitter};
 use weir_sched::Make;
 
 /// Counts how often a thread is woken.
@@ -20,12 +20,6 @@ impl weir_ring::Wake for Woken {
     fn wake(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
 }
 
 /// Lanes on homes of their own, with a submitter each.

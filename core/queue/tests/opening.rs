@@ -7,14 +7,8 @@ use std::time::Duration;
 
 use weir_bio::{Limits, Nanos};
 use weir_queue::{
-    Affinity, Batch, Bell, Config, Device, Done, Driver, DriverError, DriverQueue, Queues,
+    Affinity, Batch, Bell, Config, Device, Done, Driver, DriverError, DriverQueue, NoWake, Queues,
 };
-
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// Hard queue 1 is opened when it is told to, as one that connects to a slow server.
 struct Slow {

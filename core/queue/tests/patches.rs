@@ -7,18 +7,13 @@ use weir_laws::bytes::{Bytes, patch};
 use weir_laws::path::{Order, Path};
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Bell, Completion, Config, Device, Kept, Lane, Progress, Refused, Step, Submitter, Then, Watch,
+    Bell, Completion, Config, Device, Kept, Lane, NoWake, Progress, Refused, Step, Submitter, Then,
+    Watch,
 };
 
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
 const SECOND: u64 = 1_000_000_000;
-
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// Lanes, and submitters on them in turn, turned by hand.
 struct Scene {

@@ -5,15 +5,11 @@ use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng};
 use weir_laws::device::{Plan, Shape, Sim};
 use weir_laws::{filled, seeds};
 use weir_queue::driver::Affinity;
-use weir_queue::{Bell, Config, Device, Lane, LiveRecording, QueueMode, RecordingEnd, Submitter};
+use weir_queue::{
+    Bell, Config, Device, Lane, LiveRecording, NoWake, QueueMode, RecordingEnd, Submitter,
+};
 use weir_sched::recorder::Cut;
 use weir_sched::replay::{Options, Recording, Writer, replay};
-
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
-}
 
 const SECTORS: u64 = 4096;
 

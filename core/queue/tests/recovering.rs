@@ -5,17 +5,11 @@ use std::sync::{Arc, Mutex};
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Batch, Bell, Cancel, Config, Device, Done, Driver, DriverError, DriverQueue, Home, Queues, Tag,
-    Wake,
+    Batch, Bell, Cancel, Config, Device, Done, Driver, DriverError, DriverQueue, Home, NoWake,
+    Queues, Tag,
 };
 
 const SECOND: u64 = 1_000_000_000;
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 #[derive(Default)]
 struct State {

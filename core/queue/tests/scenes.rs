@@ -7,14 +7,8 @@ use weir_laws::device::{Plan, Shape, Sim};
 use weir_laws::filled;
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Bell, Completion, Config, Device, Lane, QueueMode, Refused, Settings, Spread, Submitter,
+    Bell, Completion, Config, Device, Lane, NoWake, QueueMode, Refused, Settings, Spread, Submitter,
 };
-
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
-}
 
 fn bell() -> Arc<Bell> {
     Bell::new(Box::new(NoWake), 64)

@@ -8,18 +8,12 @@ use weir_laws::device::{Plan, Shape, Sim};
 use weir_laws::{filled, value, values};
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Bell, Completion, Config, Device, Lane, Progress, QueueMode, Step, Submitter, Watch,
+    Bell, Completion, Config, Device, Lane, NoWake, Progress, QueueMode, Step, Submitter, Watch,
 };
 
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
 const SECOND: u64 = 1_000_000_000;
-
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// Lanes and a submitter on each, turned by hand.
 struct Scene {

@@ -9,15 +9,9 @@ use weir_queue::{
     Batch, Bell, Cancel, Config, Device, Done, Driver, DriverError, DriverQueue, Home, QueueMode,
     Queues, Refused, Submitter, Tag, TagSet,
 };
-use weir_ring::Wake;
+use weir_ring::NoWake;
 
 use weir_laws::Tell;
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// An adapter: its tags, and what its units have under way.
 struct Adapter {

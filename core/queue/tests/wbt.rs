@@ -7,18 +7,12 @@ use std::sync::{Arc, Mutex};
 use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Prng, Status};
 use weir_queue::{
     Affinity, Batch, Bell, Cancel, Completion, Config, Device, Done, Driver, DriverError,
-    DriverQueue, Lane, Progress, QueueMode, Queues, Refused, Spread, Step, Submitter, Tag, Watch,
-    WbtState, WbtTarget,
+    DriverQueue, Lane, NoWake, Progress, QueueMode, Queues, Refused, Spread, Step, Submitter, Tag,
+    Watch, WbtState, WbtTarget,
 };
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// A request that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,19 +5,13 @@ use std::sync::{Arc, Mutex};
 use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Status, WriteCache};
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Batch, Bell, Config, Device, Done, Driver, DriverError, DriverQueue, Home, QueueMode, Queues,
-    Submitter, Tag, Wake,
+    Batch, Bell, Config, Device, Done, Driver, DriverError, DriverQueue, Home, NoWake, QueueMode,
+    Queues, Submitter, Tag,
 };
 
 const NONE: WriteCache = WriteCache { volatile: false, fua: false };
 const PLAIN: WriteCache = WriteCache { volatile: true, fua: false };
 const WITH_FUA: WriteCache = WriteCache { volatile: true, fua: true };
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 #[derive(Default)]
 struct State {

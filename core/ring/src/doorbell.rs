@@ -9,6 +9,14 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
+/// For an owner that looks by itself and never sleeps: wakes nothing.
+#[derive(Debug)]
+pub struct NoWake;
+
+impl Wake for NoWake {
+    fn wake(&self) {}
+}
+
 const AWAKE: u32 = 0;
 const SLEEPING: u32 = 1;
 const NOTIFIED: u32 = 2;

@@ -31,7 +31,7 @@ pub mod ticks;
 pub use claim::{Claim, Incoming, Outgoing};
 pub use combiner::{Asked, Asking, Changing, Combiner, Work};
 pub use counter::Counter;
-pub use doorbell::{Doorbell, Wake};
+pub use doorbell::{Doorbell, NoWake, Wake};
 pub use gate::{Gate, Member};
 pub use inbox::Inbox;
 pub use latest::Latest;

@@ -17,7 +17,7 @@ use weir_local::{File, FileOptions, Io, Null, Ram};
 use weir_queue::driver::{Affinity, Cancel};
 use weir_queue::{
     Batch, Bell, Completion, Config, Device, Done, Driver, DriverError, DriverQueue, Kept, Lane,
-    Queues, Submitter, Tag,
+    NoWake, Queues, Submitter, Tag,
 };
 
 const PAGE: usize = 4096;
@@ -139,12 +139,6 @@ impl Guest {
 
 fn pattern(index: usize) -> u8 {
     (index % 251) as u8
-}
-
-struct NoWake;
-
-impl weir_queue::Wake for NoWake {
-    fn wake(&self) {}
 }
 
 /// A device turned by hand.

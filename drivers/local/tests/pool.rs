@@ -10,14 +10,9 @@ use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng, SECTOR, Status};
 use weir_local::Pool;
 use weir_queue::{
     Affinity, Batch, Bell, Completion, Config, Device, Done, Driver, DriverError, DriverQueue,
-    Home, Kept, PARTITIONS_MAX, Progress, Queues, Request, Step, Submitter, Tag, Then, Wake, Watch,
+    Home, Kept, NoWake, PARTITIONS_MAX, Progress, Queues, Request, Step, Submitter, Tag, Then,
+    Wake, Watch,
 };
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 #[derive(Default)]
 struct State {

@@ -17,7 +17,7 @@ use weir_proto_nbd::NbdError;
 use weir_proto_nbd::wire::{Command, Mode, Request};
 use weir_queue::rig::Answered;
 use weir_queue::{Bell, Config, Device, Lane as CoreLane, Submitter};
-use weir_ring::Wake;
+use weir_ring::NoWake;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -191,12 +191,6 @@ fn a_server_that_never_stops_talking_nonsense_does_not_keep_the_thread() {
     drop(old);
     lane.now = look;
     assert_eq!(ends(&lane.reap()), [(1, HANDED_BACK)]);
-}
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
 }
 
 /// The core above one queue of the driver, turned by hand.

@@ -23,8 +23,8 @@ use weir_proto_scsi::capacity::Capacity;
 use weir_proto_scsi::decide::Delivery;
 use weir_proto_scsi::{Lun, ScsiStatus};
 use weir_queue::{
-    Affinity, Batch, Bell, Config, Device, Done, Driver, DriverError, DriverQueue, Home, QueueMode,
-    Queues, Submitter, Tag, Wake,
+    Affinity, Batch, Bell, Config, Device, Done, Driver, DriverError, DriverQueue, Home, NoWake,
+    QueueMode, Queues, Submitter, Tag,
 };
 
 const IOS: u64 = 20_000;
@@ -39,12 +39,6 @@ const SIZE: u64 = 1 << 24;
 
 fn clock() -> std::time::Instant {
     std::time::Instant::now()
-}
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
 }
 
 /// Answers at the next reap.

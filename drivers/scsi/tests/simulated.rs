@@ -13,14 +13,8 @@ use bed::{MS, SECOND};
 use weir_bio::{Bio, Buf, Nanos, Prng, Status};
 use weir_driver_scsi::{Adapter, Host, HostOptions, Unit, UnitOptions};
 use weir_proto_scsi::Lun;
-use weir_queue::{Bell, Config, Device, Home, Submitter, Wake};
+use weir_queue::{Bell, Config, Device, Home, NoWake, Submitter};
 use weir_sim_target::{CommandClass, Effect, Fault, LunSpec, Spec, Speed, Target};
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// Blocks of 4 KiB that are written and read.
 const BLOCKS: u64 = 64;

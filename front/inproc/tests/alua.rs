@@ -13,19 +13,13 @@ use weir_map::multipath::table::Table;
 use weir_proto_scsi::Lun;
 use weir_proto_scsi::alua::AccessState;
 use weir_queue::{
-    Bell, Config, Device, Driver, Home, MapControl, Settings as Parts, Submitter, Wake,
+    Bell, Config, Device, Driver, Home, MapControl, NoWake, Settings as Parts, Submitter,
 };
 use weir_sim_target::{Action, GroupSpec, LunSpec, PortHealth, PortSpec, Speed};
 
 const SECOND: u64 = 1_000_000_000;
 /// Room for each write of a scene.
 const SECTORS: u64 = 32_768;
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// A target with a port in each of two groups.
 struct Target {

@@ -16,7 +16,7 @@ use weir_bench::rounds::{Figure, machine};
 use weir_bio::{Bio, Buf, Nanos};
 use weir_local::{Null, Pool};
 use weir_queue::{Bell, Config, Device, Driver, Lane, Submitter};
-use weir_ring::Wake;
+use weir_ring::NoWake;
 
 /// Most that an I/O of a partition may cost more than one of a disk that as many clients use, ns,
 /// in batches as large as those that `bench core` has.
@@ -132,13 +132,6 @@ fn run(benches: &mut [Bench], work: Work) -> f64 {
     (thread_time() - began).as_nanos() as f64 / ended as f64
 }
 
-/// No thread sleeps.
-struct NeverAsleep;
-
-impl Wake for NeverAsleep {
-    fn wake(&self) {}
-}
-
 /// A queue with its lane, and a client for each disk that is used.
 struct Bench {
     epoch: Instant,
@@ -158,7 +151,7 @@ impl Bench {
     /// A disk that is no partition, and that so many clients use.
     fn of_disk(scheduler: &str, clients: usize, work: Work) -> Bench {
         let disk = Device::new(config(scheduler), null()).expect("a disk");
-        let bell = Bell::new(Box::new(NeverAsleep), clients);
+        let bell = Bell::new(Box::new(NoWake), clients);
         let lane = disk.open_lane(0, &bell).expect("its lane");
         let clients = (0..clients).map(|seat| Client::of(&disk, &bell, seat, work)).collect();
         Bench { epoch: Instant::now(), lane, clients }
@@ -169,7 +162,7 @@ impl Bench {
         let drivers = [null(), null()];
         let driver = Arc::new(Pool::for_drivers(&drivers));
         let pool = Device::new(config(scheduler), driver).expect("a pool");
-        let bell = Bell::new(Box::new(NeverAsleep), 2);
+        let bell = Bell::new(Box::new(NoWake), 2);
         let mut names = ["one", "other"].into_iter();
         let partitions = drivers.map(|driver| {
             let name = String::from(names.next().expect("one for each"));

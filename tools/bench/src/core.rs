@@ -17,7 +17,7 @@ use weir_bio::{Bio, Buf, Nanos};
 use weir_load::{Access, Amount, Ask, Direction, Ground, Job, Stream, Workload};
 use weir_local::Null;
 use weir_queue::{Bell, Completion, Config, Device, Lane, QueueMode, Spread, Submitter};
-use weir_ring::Wake;
+use weir_ring::NoWake;
 
 use crate::cpu::{Syscalls, pin, thread_time};
 
@@ -115,13 +115,6 @@ struct Part {
     allocations: u64,
     syscalls: Option<u64>,
     checksum: u64,
-}
-
-/// The wake-up of a bench in which no thread sleeps.
-struct NeverAsleep;
-
-impl Wake for NeverAsleep {
-    fn wake(&self) {}
 }
 
 /// Runs the bench.
@@ -244,7 +237,7 @@ fn one_thread(
 ) -> Result<Part, String> {
     // A bench that cannot be pinned still measures, only less steadily.
     let _ = pin(index % std::thread::available_parallelism().map_or(1, usize::from));
-    let bell = Bell::new(Box::new(NeverAsleep), 1);
+    let bell = Bell::new(Box::new(NoWake), 1);
     let lanes = usize::from(device.config().queues);
     let owns_lane = index < lanes || (options.mode == QueueMode::Sq && device.any_home());
     let lane = if owns_lane {

@@ -11,18 +11,12 @@ use weir_driver_scsi::{
 use weir_proto_scsi::capacity::Capacity;
 use weir_proto_scsi::decide::Delivery;
 use weir_proto_scsi::{Lun, ScsiStatus};
-use weir_queue::{Bell, Config, Device, DriverError, Home, Submitter, Wake};
+use weir_queue::{Bell, Config, Device, DriverError, Home, NoWake, Submitter};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 const DEPTH: usize = 32;
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// Every command has succeeded at the next reap.
 struct Nowhere;

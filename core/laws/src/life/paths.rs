@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use weir_bio::{Limits, Prng, Status};
 use weir_queue::driver::Affinity;
-use weir_queue::{Bell, Config, Device, LaneHomes, Watch};
+use weir_queue::{Bell, Config, Device, LaneHomes, NoWake, Watch};
 
 use super::Lived;
 use crate::client::{Client, Office};
 use crate::device::Plan;
 use crate::fabric::{Build, Fabric, Narrow};
 use crate::path::{Order, Path};
-use crate::sender::{Change, NoWake, Orders, held};
+use crate::sender::{Change, Orders, held};
 use crate::sleepers::{House, Step as Went};
 
 const SECOND: u64 = 1_000_000_000;

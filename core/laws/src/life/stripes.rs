@@ -11,13 +11,12 @@ use std::sync::Arc;
 
 use weir_bio::{Bio, Data, Flags, Nanos, Op, Prng, SECTOR};
 use weir_map::{Area, Layout, Mapped, Place, Shape};
-use weir_queue::{Bell, Config, Device, Home, Submitter};
+use weir_queue::{Bell, Config, Device, Home, NoWake, Submitter};
 
 use super::Lived;
 use crate::filled;
 use crate::outage::{Cache, CrashRam, Store};
 use crate::promises::Promises;
-use crate::sender::NoWake;
 
 const SECTORS: u64 = 48;
 

@@ -15,13 +15,15 @@ use std::sync::Arc;
 use weir_bio::{GroupId, Limits, Prng, Status};
 use weir_map::kinds::TABLE;
 use weir_queue::driver::Affinity;
-use weir_queue::{Bell, Caps, Config, Device, Groups, LaneHomes, QueueMode, Watch, Written};
+use weir_queue::{
+    Bell, Caps, Config, Device, Groups, LaneHomes, NoWake, QueueMode, Watch, Written,
+};
 
 use super::Lived;
 use crate::client::{Client, Office};
 use crate::device::{Plan, Shape, Sim, any_limits};
 use crate::path::Path;
-use crate::sender::{Change, NoWake, Orders, held};
+use crate::sender::{Change, Orders, held};
 use crate::sleepers::{House, Step};
 
 const SECOND: u64 = 1_000_000_000;

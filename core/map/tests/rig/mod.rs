@@ -8,10 +8,8 @@ use weir_bio::{Bio, Buf, Data, Nanos, Op, SECTOR, Status};
 use weir_local::ram::{Cache, CrashRam};
 use weir_map::kinds::{FAULT, TABLE};
 use weir_queue::{
-    Backing, Bell, Config, Device, Driver, Home, MapControl, Submitter, TargetKind, Written,
+    Backing, Bell, Config, Device, Driver, Home, MapControl, NoWake, Submitter, TargetKind, Written,
 };
-
-use weir_laws::sender::NoWake;
 
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000 * MS;

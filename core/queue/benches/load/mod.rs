@@ -3,7 +3,7 @@
 
 use weir_bio::{Bio, Buf, Data, Nanos, Op, Prng};
 use weir_queue::{Bell, Device, Home, Submitter};
-use weir_ring::Wake;
+use weir_ring::NoWake;
 
 const BATCH: usize = 32;
 /// I/Os under way at most.
@@ -13,12 +13,6 @@ const SEED: u64 = 1;
 #[expect(clippy::disallowed_methods, reason = "a bench measures time; the crate takes `now`")]
 fn clock() -> std::time::Instant {
     std::time::Instant::now()
-}
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
 }
 
 /// A home that is turned by hand.

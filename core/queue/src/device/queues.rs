@@ -498,6 +498,7 @@ impl Mq {
 #[cfg(test)]
 mod tests {
     use weir_bio::{Limits, Nanos};
+    use weir_ring::NoWake;
 
     use super::*;
     use crate::bell::Bell;
@@ -527,12 +528,6 @@ mod tests {
         fn in_flight(&self) -> usize {
             0
         }
-    }
-
-    struct NoWake;
-
-    impl weir_ring::Wake for NoWake {
-        fn wake(&self) {}
     }
 
     #[test]

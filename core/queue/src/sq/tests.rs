@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
-use weir_ring::Wake;
+use weir_ring::NoWake;
 
 use super::Sq;
 use crate::driver::{Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues, Tag};
@@ -59,12 +59,6 @@ impl DriverQueue for ClockedQueue {
     fn in_flight(&self) -> usize {
         self.held.len()
     }
-}
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
 }
 
 fn sq(device: &Device) -> &Sq {

@@ -15,13 +15,13 @@ use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Prng, Status};
 use weir_laws::device::{Plan, Shape, Sim};
 use weir_laws::log::Log;
 use weir_laws::path::{Order, Path};
-use weir_laws::sender::{Change, NoWake, Orders, Sender, held};
+use weir_laws::sender::{Change, Orders, Sender, held};
 use weir_laws::sleepers::{House, Step as Went};
 use weir_laws::{Tell, filled, seeds, value, values};
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Bell, Completion, Config, Device, Event, Frozen, Home, LaneHomes, Progress, Step, Submitter,
-    Then, Watch,
+    Bell, Completion, Config, Device, Event, Frozen, Home, LaneHomes, NoWake, Progress, Step,
+    Submitter, Then, Watch,
 };
 use weir_ring::Wake;
 

@@ -12,18 +12,12 @@ use std::sync::Arc;
 use weir_bio::{Bio, Buf, Data, Nanos, Op, Status};
 use weir_driver_scsi::{Host, HostOptions, Unit, UnitOptions};
 use weir_proto_scsi::Lun;
-use weir_queue::{Bell, CommandEnd, Config, Device, Driver, Home, QueueMode, Submitter, Wake};
+use weir_queue::{Bell, CommandEnd, Config, Device, Driver, Home, NoWake, QueueMode, Submitter};
 
 use port::Script;
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
 
 /// A device over a unit, with one client on each queue.
 pub struct Served {

@@ -611,12 +611,6 @@ mod tests {
     const MS: u64 = 1_000_000;
     const ROW: [bool; 4] = [true, true, true, false];
 
-    struct NobodySleeps;
-
-    impl weir_ring::Wake for NobodySleeps {
-        fn wake(&self) {}
-    }
-
     fn client(job: &Job) -> Client {
         let ground = Ground { bytes: 64 << 20, block: 512, read_only: false };
         let stream = Stream::new(job, ground, 0).expect("a job");
@@ -638,7 +632,7 @@ mod tests {
             let target = format!("null:64MiB,queues=1,scheduler=none{options}");
             let target = Target::parse(&target).expect("a target");
             let device = weir::open("bench", &target, 1).expect("it opens").device;
-            let bell = Bell::new(Box::new(NobodySleeps), 1);
+            let bell = Bell::new(Box::new(weir_ring::NoWake), 1);
             let lane = device.open_lane(0, &bell).expect("a lane");
             let seats = [device.submitter(&bell, 0, 0).expect("a submitter")];
             let tally = Tally::new(ROW.to_vec(), Nanos::ZERO);

@@ -73,15 +73,9 @@ impl Seat for Sink {
 mod tests {
     use super::*;
 
-    struct NobodySleeps;
-
-    impl weir_ring::Wake for NobodySleeps {
-        fn wake(&self) {}
-    }
-
     #[test]
     fn a_sink_answers_once_what_it_took_and_says_so_at_its_bell() {
-        let bell = Bell::new(Box::new(NobodySleeps), 2);
+        let bell = Bell::new(Box::new(weir_ring::NoWake), 2);
         let mut sink = Sink::new(&bell, 1);
         for cookie in [7, 3] {
             sink.submit(Bio::flush().cookie(cookie), Nanos::ZERO).expect("it takes everything");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use weir_bio::{Bio, Buf, Limits, Nanos, Op, Status};
 use weir_laws::watched::{self, Watched};
 pub(super) use weir_laws::watched::{ended_at, shut};
-use weir_ring::{Changing, Wake};
+use weir_ring::{Changing, NoWake};
 use weir_sched::mq::bfq::Bfq;
 use weir_sched::mq::deadline::MqDeadline;
 use weir_sched::mq::kyber::Kyber;
@@ -199,12 +199,6 @@ pub(super) fn while_asked(asked: impl FnMut(u16) + 'static, work: impl FnOnce())
     watched::on_asked(asked);
     work();
     watched::on_asked_nothing();
-}
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
 }
 
 pub(super) fn bell() -> Arc<Bell> {
