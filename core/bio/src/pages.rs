@@ -62,16 +62,19 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
     // SAFETY: a new mapping, at no address that is in use.
     let mapping = unsafe { mmap_anonymous(null_mut(), room, access, flags) }.ok()?;
     let mapping = mapping.cast::<u8>();
-    let before = mapping.align_offset(HUGE);
-    // SAFETY: `before` is below HUGE, so both lie in the mapping, as `bytes` behind `start` do.
+    // The last place in it: the system maps from above to below, so the pages of several values lie
+    // side by side, and are one mapping to it. A process may have some 65,000.
+    let before = match mapping.align_offset(HUGE) {
+        0 => HUGE,
+        before => before,
+    };
+    // SAFETY: `before` is at most HUGE, so both lie in the mapping, as `bytes` behind `start` do.
     let (start, end) = unsafe { (mapping.add(before), mapping.add(before + bytes)) };
     // SAFETY: the parts in front of the pages and behind them are whole pages that have no user.
     // A part that cannot be unmapped stays, and takes no memory as it is never touched.
     unsafe {
-        if before > 0 {
-            let _ = munmap(mapping.cast(), before);
-        }
-        if HUGE - before > 0 {
+        let _ = munmap(mapping.cast(), before);
+        if before < HUGE {
             let _ = munmap(end.cast(), HUGE - before);
         }
         // Where it is refused, pages are small.
@@ -96,7 +99,16 @@ impl Drop for Pages {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use super::*;
+
+    /// Some tests count the mappings of the whole process, or their bytes.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// The bytes, which no other reference is to.
     fn bytes_of(pages: &mut Pages) -> &mut [u8] {
@@ -126,6 +138,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "an interpreter has no pages")]
     fn long_memory_begins_with_a_huge_page_and_is_the_systems_again_when_it_is_freed() {
+        let _alone = alone();
         // Two huge pages each, of which the second is hardly used.
         let (before, bytes) = (mapped_bytes(), HUGE + PAGE);
         let all = (0..1024).map(|_| Pages::zeroed(bytes));
@@ -136,6 +149,18 @@ mod tests {
         drop(all);
         // Nor is there what lay around them. Other tests of the process have less.
         assert!(mapped_bytes() < before + 512 * HUGE, "{before} and now {}", mapped_bytes());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "an interpreter has no pages")]
+    fn memory_of_many_pools_is_few_mappings_of_which_a_process_may_have_so_many() {
+        let _alone = alone();
+        let before = mappings();
+        let all: Vec<Option<Pages>> = (0..1024).map(|_| Pages::zeroed(HUGE)).collect();
+        assert!(all.iter().all(Option::is_some));
+        // Other tests of the process map theirs in between.
+        let now = mappings();
+        assert!(now < before + 256, "{before} mappings and then {now}");
     }
 
     #[test]
@@ -168,6 +193,11 @@ mod tests {
             }
         }
         false
+    }
+
+    fn mappings() -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("this system has one");
+        maps.lines().count()
     }
 
     /// Bytes of the process's address space that are in use.
