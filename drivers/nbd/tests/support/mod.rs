@@ -199,9 +199,22 @@ impl Lane {
     #[track_caller]
     pub fn step_until(&mut self, mut when: impl FnMut() -> bool) {
         while !when() {
-            self.sleep();
-            assert!(self.reap().is_empty(), "an answer out of nowhere");
+            self.step();
         }
+    }
+
+    /// The same until the server has nothing more of what was cancelled.
+    #[track_caller]
+    pub fn step_until_none_is_kept(&mut self) {
+        while self.kept > 0 {
+            self.step();
+        }
+    }
+
+    #[track_caller]
+    fn step(&mut self) {
+        self.sleep();
+        assert!(self.reap().is_empty(), "an answer out of nowhere");
     }
 }
 
