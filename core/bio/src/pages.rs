@@ -8,6 +8,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::{NonNull, null_mut};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::param::page_size;
 
 use crate::PAGE;
 
@@ -45,6 +46,22 @@ impl Pages {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Gives the memory of `len` bytes from `offset` on back to the system, if they are whole pages
+    /// of its and were mapped: they are zeros then, and take memory when they are next written.
+    ///
+    /// # Safety
+    /// They lie in these pages, and have no user: no reference to them exists, and no device is
+    /// about to read or write them.
+    pub(crate) unsafe fn empty(&self, offset: usize, len: usize) {
+        if self.mapped && offset.is_multiple_of(page_size()) && len.is_multiple_of(page_size()) {
+            // SAFETY: the caller's promise. If it is refused, the memory stays.
+            unsafe {
+                let start = self.start.as_ptr().add(offset);
+                let _ = madvise(start.cast(), len, Advice::LinuxDontNeed);
+            }
+        }
     }
 }
 

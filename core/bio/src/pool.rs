@@ -94,6 +94,22 @@ impl BufPool {
         self.region.count_free()
     }
 
+    /// Buffers that are free now and have not been [emptied](BufPool::empty_free) since their last
+    /// use.
+    #[must_use]
+    pub fn backed(&self) -> usize {
+        self.region.count_backed()
+    }
+
+    /// Gives the memory of the buffers that are free now back to the system. They stay in the pool,
+    /// and are taken when no other is free; they are zeros then, and get memory when they are
+    /// written. Of a huge page with other buffers in use the system takes the free part when it is
+    /// short of memory. Pools below 2 MiB, buffers that are not whole pages of the system, and
+    /// memory that is locked (mlock) stay as they are.
+    pub fn empty_free(&self) {
+        self.region.empty_free();
+    }
+
     /// Bytes of all its buffers, taken or not: the memory that it has, but for a few bytes for each
     /// that is taken.
     #[must_use]
@@ -245,6 +261,40 @@ mod tests {
         assert_eq!(data.segments().next().unwrap().start, start, "it is the same memory");
         drop(data);
         assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "an interpreter has no pages")]
+    fn free_buffers_that_are_emptied_are_zeros_and_those_in_use_keep_their_bytes() {
+        let pool = BufPool::new(256 << 10, 8);
+        let mut bufs: Vec<Buf> = std::iter::from_fn(|| pool.take()).collect();
+        for (number, buf) in bufs.iter_mut().enumerate() {
+            buf.fill(number as u8 + 1);
+        }
+        let kept = [bufs.remove(5), bufs.remove(2)];
+        let start = bufs[3].start();
+        drop(bufs);
+        assert_eq!((pool.free(), pool.backed()), (6, 6));
+        pool.empty_free();
+        assert_eq!((pool.free(), pool.backed()), (6, 0));
+        assert!(kept[0].iter().all(|byte| *byte == 6) && kept[1].iter().all(|byte| *byte == 3));
+        drop(kept);
+        assert_eq!((pool.free(), pool.backed()), (8, 2));
+        let first: Vec<Buf> = (0..2).filter_map(|_| pool.take()).collect();
+        assert_eq!((first[0][0], first[1][0]), (3, 6), "those with memory come first");
+        let rest: Vec<Buf> = std::iter::from_fn(|| pool.take()).collect();
+        assert!(rest.iter().any(|buf| buf.start() == start));
+        assert!(rest.len() == 6 && rest.iter().all(|buf| buf.iter().all(|byte| *byte == 0)));
+        drop(rest);
+        assert_eq!(pool.backed(), 6, "they may have memory again");
+    }
+
+    #[test]
+    fn a_short_pool_keeps_its_memory() {
+        let pool = BufPool::new(4096, 4);
+        pool.take().unwrap().fill(7);
+        pool.empty_free();
+        assert_eq!((pool.free(), pool.take().unwrap()[0]), (4, 7));
     }
 
     #[test]

@@ -19,8 +19,19 @@ pub(crate) struct Region {
 struct Free {
     /// By number.
     places: Vec<u32>,
+    /// So many of them, the first, have been emptied since their last use.
+    empty: usize,
     /// Tasks that wait for one.
     tasks: TaskLine,
+}
+
+impl Free {
+    /// One that has its memory, if there is one.
+    fn pop(&mut self) -> Option<u32> {
+        let place = self.places.pop()?;
+        self.empty = self.empty.min(self.places.len());
+        Some(place)
+    }
 }
 
 impl Region {
@@ -30,7 +41,7 @@ impl Region {
         let pages = Pages::zeroed(bytes)?;
         // In this order the first one is taken first.
         let places = (0..(bytes / step) as u32).rev().collect();
-        let free = Mutex::new(Free { places, tasks: TaskLine::new() });
+        let free = Mutex::new(Free { places, empty: 0, tasks: TaskLine::new() });
         Some(Region { pages, step, free })
     }
 
@@ -41,7 +52,7 @@ impl Region {
 
     /// Where a place begins that was free and is the caller's now.
     pub(crate) fn take(&self) -> Option<NonNull<u8>> {
-        let place = self.free().places.pop()?;
+        let place = self.free().pop()?;
         Some(self.start_of(place))
     }
 
@@ -54,7 +65,7 @@ impl Region {
     /// It keeps `waiting` until then, or gives it back to [`leave_line`](Region::leave_line).
     pub(crate) fn take_or_wait(&self, waiting: &mut Waiting, waker: &Waker) -> Option<NonNull<u8>> {
         let mut free = self.free();
-        let Some(place) = free.places.pop() else {
+        let Some(place) = free.pop() else {
             let before = free.tasks.wait(waiting, waker);
             // A waker may drop anything, so no lock is held.
             drop(free);
@@ -98,6 +109,23 @@ impl Region {
     /// Places that are free.
     pub(crate) fn count_free(&self) -> usize {
         self.free().places.len()
+    }
+
+    /// Of them those that have not been emptied since their last use.
+    pub(crate) fn count_backed(&self) -> usize {
+        let free = self.free();
+        free.places.len() - free.empty
+    }
+
+    /// Gives the memory of the places that are free back to the system, if it is mapped. One is
+    /// zeros then when it is next taken.
+    pub(crate) fn empty_free(&self) {
+        let mut free = self.free();
+        for place in &free.places[free.empty..] {
+            // SAFETY: the place lies in the pages, and has no user as long as the lock is held.
+            unsafe { self.pages.empty(*place as usize * self.step, self.step) };
+        }
+        free.empty = free.places.len();
     }
 
     /// Bytes of all places.

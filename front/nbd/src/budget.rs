@@ -22,8 +22,8 @@
 //!
 //! Not counted, beside [`OWN`]: the bytes of one receive that were not looked at (256 KiB), a TLS
 //! session's (128 KiB of records, 64 KiB of a handshake), and what each reactor keeps for the next
-//! burst (`pool.rs`), with the free places of slabs that have a piece in use. The system's own
-//! socket buffers are the system's.
+//! burst (`pool.rs`): until a pause that may be as much again as is in use, where pieces in use
+//! keep their slabs. The system's own socket buffers are the system's.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

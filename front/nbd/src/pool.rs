@@ -85,10 +85,15 @@ impl Pool {
 
     /// One of the largest. Where there is no memory for a slab, there may be for the piece alone.
     fn piece(&mut self) -> Buf {
-        self.slabs.take().unwrap_or_else(|| {
-            self.fresh += SLAB;
-            self.slabs.grow().unwrap_or_else(|| Buf::filled(PIECE, |_| ()))
-        })
+        if let Some(piece) = self.slabs.take() {
+            return piece;
+        }
+        if let Some(piece) = self.slabs.take_empty() {
+            self.fresh += PIECE;
+            return piece;
+        }
+        self.fresh += SLAB;
+        self.slabs.grow().unwrap_or_else(|| Buf::filled(PIECE, |_| ()))
     }
 
     /// Whether no more new memory is to be taken in this round.
@@ -112,7 +117,8 @@ impl Pool {
     pub(crate) fn next_round(&mut self) -> bool {
         self.fresh = 0;
         let slabs_left = self.slabs.give_back(HELD_MAX);
-        self.give_back(HELD_MAX) | slabs_left
+        let places_left = self.slabs.empty(self.slabs.in_use().max(HELD_MAX));
+        self.give_back(HELD_MAX) | slabs_left | places_left
     }
 
     /// Gives some of the free memory back until no more than `kept` bytes are left; true when there
@@ -205,7 +211,7 @@ impl Pool {
     /// Gives free memory back to the system; true when there is more to give back.
     pub(crate) fn trim(&mut self) -> bool {
         self.slabs.look();
-        if self.slabs.give_back(0) | self.give_back(0) {
+        if self.slabs.give_back(0) | self.slabs.empty(0) | self.give_back(0) {
             return true;
         }
         // Slabs that are in use stay known, so that what is free in them is used again.

@@ -258,3 +258,45 @@ fn a_client_that_leaves_at_any_point_leaves_the_memory() {
     client.disconnect();
     fixture.stop();
 }
+
+#[test]
+fn clients_that_keep_one_piece_of_each_slab_keep_no_more_than_they_hold() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    const REACTORS: usize = 4;
+    const PIECE: u64 = 256 << 10;
+    const OWED: u64 = 24 * MIB;
+    let config = Config { name: "sda".into(), queues: 4, ..Config::default() };
+    let device = device(config, ram(64 * MIB));
+    let settings = Settings { memory: 512 << 20, ..Settings::default() };
+    let fixture = Fixture::new(REACTORS, vec![Export::new("sda", device)], settings);
+    let mut client = fixture.client(Wanted::everything("sda"));
+    client.write(0, &pattern(1, 32 << 20)).ok();
+    client.disconnect();
+    fixture.wait_for_connections(0);
+    let before = resident();
+    // Each goes to the reactor with the fewest, so the eight of one follow each other by fours.
+    let mut clients: Vec<Option<Client>> =
+        (0..8 * REACTORS).map(|_| Some(fixture.client(Wanted::everything("sda")))).collect();
+    let reads = || fixture.devices[0].stats().directions[0].ios;
+    for reactor in 0..REACTORS {
+        let of_reactor = || (reactor..8 * REACTORS).step_by(REACTORS);
+        // One piece for each of them in turn, so that a slab has one of each.
+        for _ in 0..OWED / PIECE {
+            for number in of_reactor() {
+                let count = reads();
+                let client = clients[number].as_mut().expect("it is there");
+                client.send(Request::new(Command::READ, 0, 0, PIECE), &[]);
+                wait_until("the read", || reads() > count);
+            }
+        }
+        assert!(resident().saturating_sub(before) > 7 * OWED, "what it is all about");
+        of_reactor().skip(1).for_each(|number| clients[number] = None);
+        fixture.wait_for_connections(clients.iter().flatten().count());
+    }
+    let allowed = held(&fixture) + REACTORS as u64 * REACTOR / 4 + SLACK;
+    wait_until("the rest to be the system's", || resident().saturating_sub(before) <= allowed);
+    assert!(held(&fixture) > REACTORS as u64 * (OWED - MIB), "{} bytes", held(&fixture));
+    drop(clients);
+    fixture.wait_for_connections(0);
+    fixture.stop();
+}

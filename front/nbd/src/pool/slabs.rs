@@ -1,5 +1,7 @@
 //! Long pieces, side by side in slabs of a huge page each, so that the disk finds the memory of a
-//! piece in one run of the machine's. A slab goes back to the system whole.
+//! piece in one run of the machine's. A slab goes back to the system whole, but for one in which a
+//! client keeps a piece: the memory of its free places does, when it is more than is in use, and in
+//! a pause.
 //!
 //! A piece is taken from the first slab, by address, that has one free, so that others become free.
 //! No slab is added while another is known to have a place. A piece that is given back is known;
@@ -31,23 +33,38 @@ pub(super) struct Slabs {
     /// Those with a place that is known to be free, and those without a piece in use.
     open: BTreeSet<usize>,
     idle: BTreeSet<usize>,
+    /// Those with a place that is known to be free and has its memory.
+    backed: BTreeSet<usize>,
     /// Places that are known to be free.
     free: usize,
+    /// Of them those that have their memory.
+    free_backed: usize,
     /// Pieces taken since all slabs were looked through.
     taken: usize,
 }
 
 struct Slab {
     places: BufPool,
-    /// Those that are known to be free.
+    /// Those that are known to be free, and of them those that have their memory.
     free: usize,
+    backed: usize,
 }
 
 impl Slabs {
-    /// A piece that is known to be free.
+    /// A piece that is known to be free and has its memory.
     pub(super) fn take(&mut self) -> Option<Buf> {
         self.taken += 1;
+        let at = *self.backed.first()?;
+        self.take_of(at)
+    }
+
+    /// One that is known to be free and has no memory yet.
+    pub(super) fn take_empty(&mut self) -> Option<Buf> {
         let at = *self.open.first()?;
+        self.take_of(at)
+    }
+
+    fn take_of(&mut self, at: usize) -> Option<Buf> {
         let piece = self.slabs.get(&at)?.places.take();
         self.look_at_one(at);
         piece
@@ -66,7 +83,7 @@ impl Slabs {
         // In their order: the first one begins where the slab does.
         let piece = places.take()?;
         let at = piece.as_ptr() as usize;
-        self.slabs.insert(at, Slab { places, free: 0 });
+        self.slabs.insert(at, Slab { places, free: 0, backed: 0 });
         self.look_at_one(at);
         Some(piece)
     }
@@ -81,8 +98,14 @@ impl Slabs {
         }
     }
 
+    /// Whether there is a piece to [take](Slabs::take).
     pub(super) fn has_free(&self) -> bool {
-        !self.open.is_empty()
+        !self.backed.is_empty()
+    }
+
+    /// Bytes of pieces that are in use, as far as is known.
+    pub(super) fn in_use(&self) -> usize {
+        (self.slabs.len() * PLACES - self.free) * PIECE
     }
 
     /// Whether there is no slab, free or in use.
@@ -90,18 +113,33 @@ impl Slabs {
         self.slabs.is_empty()
     }
 
-    /// Gives a slab without a piece in use back to the system, while more than `kept` bytes are
-    /// known to be free in all. Whether there is another to give back.
+    /// Gives a slab without a piece in use back to the system, while more than `kept` bytes of
+    /// memory are known to be free in all. Whether there is another to give back.
     pub(super) fn give_back(&mut self, kept: usize) -> bool {
-        if self.free * PIECE <= kept {
+        if self.free_backed * PIECE <= kept {
             return false;
         }
         if let Some(at) = self.idle.pop_last() {
-            self.open.remove(&at);
+            self.note(at, 0, 0);
             self.slabs.remove(&at);
-            self.free -= PLACES;
         }
-        self.free * PIECE > kept && !self.idle.is_empty()
+        self.free_backed * PIECE > kept && !self.idle.is_empty()
+    }
+
+    /// The same with the memory of what is free in a slab of which a piece is in use, where no slab
+    /// can be given back.
+    pub(super) fn empty(&mut self, kept: usize) -> bool {
+        if self.free_backed * PIECE <= kept || !self.idle.is_empty() {
+            return false;
+        }
+        // Pieces are taken from the first.
+        if let Some(&at) = self.backed.last()
+            && let Some(slab) = self.slabs.get(&at)
+        {
+            slab.places.empty_free();
+            self.look_at_one(at);
+        }
+        self.free_backed * PIECE > kept
     }
 
     /// Finds the pieces that came back without a word.
@@ -112,20 +150,27 @@ impl Slabs {
     }
 
     fn look_at_one(&mut self, at: usize) {
-        let Some(slab) = self.slabs.get_mut(&at) else { return };
-        let free = slab.places.free();
-        self.free = self.free - slab.free + free;
-        slab.free = free;
-        note(&mut self.open, at, free > 0);
-        note(&mut self.idle, at, free == PLACES);
+        if let Some(slab) = self.slabs.get(&at) {
+            // In this order: others may put a piece back meanwhile.
+            let backed = slab.places.backed();
+            self.note(at, slab.places.free(), backed);
+        }
     }
-}
 
-fn note(set: &mut BTreeSet<usize>, at: usize, is_member: bool) {
-    match is_member {
-        true => set.insert(at),
-        false => set.remove(&at),
-    };
+    /// So many places of a slab are free, and so many of them have their memory.
+    fn note(&mut self, at: usize, free: usize, backed: usize) {
+        let Some(slab) = self.slabs.get_mut(&at) else { return };
+        self.free = self.free - slab.free + free;
+        self.free_backed = self.free_backed - slab.backed + backed;
+        (slab.free, slab.backed) = (free, backed);
+        let sets = [&mut self.open, &mut self.idle, &mut self.backed];
+        for (set, is_member) in sets.into_iter().zip([free > 0, free == PLACES, backed > 0]) {
+            match is_member {
+                true => set.insert(at),
+                false => set.remove(&at),
+            };
+        }
+    }
 }
 
 #[cfg(test)]
@@ -207,6 +252,37 @@ mod tests {
         slabs.give(kept);
         assert!(!slabs.give_back(0));
         assert!(slabs.is_empty());
+    }
+
+    #[test]
+    fn free_places_beside_pieces_in_use_give_their_memory_back_and_are_used_again() {
+        let mut slabs = Slabs::default();
+        let taken: Vec<Buf> = (0..5 * PLACES).map(|_| take(&mut slabs)).collect();
+        // One of each stays, and all of the first that was made.
+        let mut kept = Vec::new();
+        for (at, piece) in taken.into_iter().enumerate() {
+            match at < PLACES || at % PLACES == 3 {
+                true => kept.push(piece),
+                false => slabs.give(piece),
+            }
+        }
+        assert_eq!((slabs.in_use(), slabs.free_backed), (12 * PIECE, 4 * (PLACES - 1)));
+        assert!(!slabs.give_back(0) && !slabs.empty(28 * PIECE), "so much may be kept");
+        assert!(slabs.empty(14 * PIECE) && !slabs.empty(14 * PIECE));
+        assert_eq!((slabs.free, slabs.free_backed), (28, 14));
+        assert!(slabs.empty(0) && !slabs.empty(0) && !slabs.has_free());
+        assert_eq!((slabs.free, slabs.free_backed, slabs.slabs.len()), (28, 0, 5));
+        // A piece of a slab comes back: it has memory, and is taken before those that have none.
+        let back = kept.pop().expect("the last");
+        let start = back.as_ptr();
+        slabs.give(back);
+        assert!(slabs.has_free());
+        // Nothing is in use in its slab, which goes whole.
+        assert!(!slabs.empty(0));
+        assert_eq!(slabs.take().expect("it has memory").as_ptr(), start);
+        assert!(slabs.take().is_none());
+        let again: Vec<Buf> = std::iter::from_fn(|| slabs.take_empty()).collect();
+        assert_eq!((again.len(), slabs.slabs.len(), slabs.free), (29, 5, 0));
     }
 
     #[test]
