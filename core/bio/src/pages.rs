@@ -65,9 +65,10 @@ impl Pages {
     }
 }
 
-/// Bytes of the mapping for so many: whole pages, however long those of the system are.
+/// Bytes of the mapping for so many: whole pages, however long those of the system are. What is
+/// behind the last whole huge page has small ones.
 fn mapped_len(bytes: usize) -> usize {
-    bytes.next_multiple_of(HUGE)
+    bytes.next_multiple_of(page_size())
 }
 
 /// Maps so many bytes at least, from a multiple of [`HUGE`] on. `None`: there is no memory.
@@ -156,13 +157,16 @@ mod tests {
     #[cfg_attr(miri, ignore = "an interpreter has no pages")]
     fn long_memory_begins_with_a_huge_page_and_is_the_systems_again_when_it_is_freed() {
         let _alone = alone();
-        // Two huge pages each, of which the second is hardly used.
+        // A huge page each, and a little.
         let (before, bytes) = (mapped_bytes(), HUGE + PAGE);
         let all = (0..1024).map(|_| Pages::zeroed(bytes));
         let mut all: Vec<Pages> = all.map(|pages| pages.expect("memory")).collect();
         assert!(all.iter().all(|pages| pages.start().as_ptr().align_offset(HUGE) == 0));
         bytes_of(&mut all[7])[bytes - 1] = 1;
         assert!(mapped_bytes() > before + 512 * bytes);
+        // They have no part of a huge page more, which would be all theirs once it is used.
+        let most = before + 1024 * (HUGE + page_size()) + 512 * HUGE;
+        assert!(mapped_bytes() < most, "{before} and now {}", mapped_bytes());
         drop(all);
         // Nor is there what lay around them. Other tests of the process have less.
         assert!(mapped_bytes() < before + 512 * HUGE, "{before} and now {}", mapped_bytes());
@@ -221,6 +225,6 @@ mod tests {
     fn mapped_bytes() -> usize {
         let statm = std::fs::read_to_string("/proc/self/statm").expect("this system has one");
         let pages = statm.split(' ').next().and_then(|pages| pages.parse::<usize>().ok());
-        pages.expect("a number of pages") * rustix::param::page_size()
+        pages.expect("a number of pages") * page_size()
     }
 }
