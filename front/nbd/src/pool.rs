@@ -15,7 +15,8 @@ pub(crate) const PIECE: usize = 256 << 10;
 /// Smaller pieces come in powers of two from one page on.
 const CLASSES: usize = (PIECE / PAGE).ilog2() as usize;
 
-/// Free memory kept, bytes; more is given back to the system, round by round.
+/// Free memory kept in smaller pieces, and as much again in slabs, bytes; more is given back to the
+/// system, round by round.
 const HELD_MAX: usize = 16 << 20;
 
 /// Free memory beyond which a further piece is given back at once, bytes.
@@ -199,6 +200,17 @@ impl Pool {
         self.sealed = sealed;
     }
 
+    /// Whether there are slabs, free or in use.
+    pub(crate) fn has_slabs(&self) -> bool {
+        !self.slabs.is_empty()
+    }
+
+    /// Finds the pieces that came back without a word. Whether there is any that is free.
+    pub(crate) fn look(&mut self) -> bool {
+        self.slabs.look();
+        self.slabs.has_free()
+    }
+
     /// Whether there is anything to [trim](Pool::trim).
     pub(crate) fn is_empty(&self) -> bool {
         self.held == 0
@@ -281,5 +293,43 @@ mod tests {
         let steps = HELD_MAX / GIVEN_BACK;
         assert_eq!((0..steps).filter(|_| pool.trim()).count(), steps - 1);
         assert!(pool.is_empty());
+    }
+
+    #[test]
+    fn what_is_free_beside_pieces_in_use_is_bounded_by_them_and_is_given_back_in_a_pause() {
+        for (slabs, kept_most) in [(40, HELD_MAX), (120, 120 * PIECE)] {
+            let mut pool = Pool::default();
+            let mut kept = Vec::new();
+            let pieces: Vec<Buf> = (0..slabs * (SLAB / PIECE)).map(|_| pool.buf(PIECE)).collect();
+            for (number, piece) in pieces.into_iter().enumerate() {
+                match number % (SLAB / PIECE) {
+                    0 => kept.push(piece),
+                    _ => pool.give(piece),
+                }
+            }
+            assert_eq!(pool.slabs.in_use(), slabs * PIECE);
+            while pool.next_round() {}
+            let backed = pool.slabs.free_backed() * PIECE;
+            assert!((kept_most - SLAB..=kept_most).contains(&backed), "{slabs}: {backed}");
+            while pool.trim() {}
+            assert_eq!((pool.slabs.free_backed(), pool.slabs.in_use()), (0, slabs * PIECE));
+            // They come back without a word.
+            drop(kept);
+            assert!(!pool.is_empty());
+            while pool.trim() {}
+            assert!(pool.is_empty());
+        }
+    }
+
+    #[test]
+    fn places_without_memory_are_new_memory() {
+        let mut pool = Pool::default();
+        let kept = pool.buf(PIECE);
+        pool.trim();
+        pool.next_round();
+        assert!(!pool.is_spent());
+        let piece = pool.buf(PIECE);
+        assert!(pool.is_spent() && !pool.serves(PIECE), "one of them");
+        drop((kept, piece));
     }
 }

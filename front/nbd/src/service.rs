@@ -35,12 +35,6 @@ const LISTENER: u32 = 1 << 31;
 /// Connections taken from a listener at once.
 const ACCEPTS: usize = 64;
 
-/// Free memory goes back to the system in steps so far apart, ns.
-const TRIM_NS: u64 = 1_000_000;
-
-/// Memory that may come back without a word is looked for in steps so far apart, ns.
-const LATE_NS: u64 = 10_000_000_000;
-
 /// No timer of an idle server is faster, ns.
 const COARSE_NS: u64 = 1_000_000_000;
 
@@ -88,6 +82,8 @@ pub(crate) struct NbdService {
     next_deadline: Option<Nanos>,
     /// Last time a connection had something to do, while there is memory to give back.
     active: Option<Nanos>,
+    /// When memory that may come back without a word is next looked for.
+    look: Option<Nanos>,
     /// When its connections are next asked for memory that they do not need.
     sweep: Option<Nanos>,
     /// The connection that has the turn of a large request, if that is one of these.
@@ -111,6 +107,7 @@ impl NbdService {
             rounds: 0,
             next_deadline: None,
             active: None,
+            look: None,
             sweep: None,
             holder: None,
             stopping: false,
@@ -474,7 +471,7 @@ impl Service for NbdService {
                 self.settle_one(turn, place);
             }
             self.go_on_next_round(turn);
-            self.active = (!self.pool.is_empty()).then(|| turn.now());
+            self.note_memory(turn.now());
         }
         if self.pool.next_round() {
             turn.again();
@@ -485,17 +482,13 @@ impl Service for NbdService {
         let trim = self.active.map(|at| at + COARSE_NS);
         let throttled = self.throttled.iter().map(|(until, _)| *until).min();
         let turn = self.holder.as_ref().map(|holder| holder.until);
-        [self.next_deadline, trim, throttled, self.sweep, turn].into_iter().flatten().min()
+        let times = [self.next_deadline, trim, self.look, throttled, self.sweep, turn];
+        times.into_iter().flatten().min()
     }
 
     fn timer(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now();
-        if self.active.is_some_and(|at| at + COARSE_NS <= now) {
-            // Piece by piece: a connection may wait meanwhile.
-            // What is in use may come back without a word: I/O that outlives its client.
-            let again = if self.pool.trim() { TRIM_NS } else { LATE_NS };
-            self.active = (!self.pool.is_empty()).then(|| Nanos(now.0 + again - COARSE_NS));
-        }
+        self.give_memory_back(now);
         self.ask_caps_again(turn);
         self.sweep(turn);
         self.watch_holder(turn);

@@ -103,6 +103,12 @@ impl Slabs {
         !self.backed.is_empty()
     }
 
+    /// Places that are known to be free and have their memory.
+    #[cfg(test)]
+    pub(super) fn free_backed(&self) -> usize {
+        self.free_backed
+    }
+
     /// Bytes of pieces that are in use, as far as is known.
     pub(super) fn in_use(&self) -> usize {
         (self.slabs.len() * PLACES - self.free) * PIECE
@@ -283,6 +289,49 @@ mod tests {
         assert!(slabs.take().is_none());
         let again: Vec<Buf> = std::iter::from_fn(|| slabs.take_empty()).collect();
         assert_eq!((again.len(), slabs.slabs.len(), slabs.free), (29, 5, 0));
+    }
+
+    #[test]
+    fn pieces_lie_in_the_first_slabs_and_those_that_go_back_are_the_last() {
+        let mut slabs = Slabs::default();
+        let taken: Vec<Buf> = (0..4 * PLACES).map(|_| take(&mut slabs)).collect();
+        let at: Vec<usize> = slabs.slabs.keys().copied().collect();
+        let in_slab = |slabs: &Slabs, number: usize| slabs.slabs.contains_key(&at[number]);
+        let (mut kept, free): (Vec<Buf>, Vec<Buf>) = taken
+            .into_iter()
+            .partition(|piece| (piece.as_ptr() as usize - at[0]).is_multiple_of(SLAB));
+        free.into_iter().for_each(|piece| slabs.give(piece));
+        assert_eq!(slabs.free_backed, 4 * (PLACES - 1));
+        assert!(slabs.empty(3 * (PLACES - 1) * PIECE - 1));
+        assert_eq!(slabs.free_backed, 3 * (PLACES - 1));
+        let piece = slabs.take().expect("it has memory");
+        assert!(piece.as_ptr() as usize - at[0] < SLAB, "it is of the first");
+        slabs.give(piece);
+        // All but the third are idle.
+        kept.sort_by_key(|piece| piece.as_ptr());
+        let third = kept.remove(2);
+        kept.into_iter().for_each(|piece| slabs.give(piece));
+        let all = slabs.free_backed * PIECE;
+        assert!(!slabs.give_back(all) && in_slab(&slabs, 3), "so much may be kept");
+        assert!(slabs.give_back(0) && !in_slab(&slabs, 3) && in_slab(&slabs, 0));
+        assert!(!slabs.give_back(0) || !in_slab(&slabs, 1));
+        drop(third);
+    }
+
+    #[test]
+    fn slabs_are_not_looked_through_for_each_that_is_added() {
+        let mut slabs = Slabs::default();
+        let mut taken: Vec<Buf> = (0..20 * LOOKS * PLACES).map(|_| take(&mut slabs)).collect();
+        // So it finds nothing, and all are looked through.
+        slabs.look();
+        taken.pop();
+        let count = slabs.slabs.len();
+        taken.push(take(&mut slabs));
+        assert_eq!(slabs.slabs.len(), count + 1, "the piece that came back is not known");
+        while slabs.slabs.len() < count + 4 {
+            taken.push(take(&mut slabs));
+        }
+        assert_eq!(taken.len(), (count + 3) * PLACES + 1, "it was found");
     }
 
     #[test]

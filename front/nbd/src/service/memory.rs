@@ -10,6 +10,12 @@ use super::{COARSE_NS, Name, NbdService};
 /// take (2 s unless told otherwise), while others wait for the turn.
 const MOVED_LEAST: usize = 256 << 10;
 
+/// Free memory goes back to the system in steps so far apart, ns.
+const TRIM_NS: u64 = 1_000_000;
+
+/// Memory that may come back without a word is looked for in steps so far apart, ns.
+const LOOK_NS: u64 = 5_000_000_000;
+
 /// The connection that has the turn of a large request.
 pub(super) struct Holder {
     name: Name,
@@ -22,6 +28,30 @@ pub(super) struct Holder {
 impl NbdService {
     fn turn_patience(&self) -> u64 {
         self.shared.settings.handshake_timeout_ns / 5
+    }
+
+    /// Connections had something to do: free memory goes back when they have nothing for a while.
+    pub(super) fn note_memory(&mut self, now: Nanos) {
+        self.active = (!self.pool.is_empty()).then_some(now);
+        if self.look.is_none() && self.pool.has_slabs() {
+            self.look = Some(now + LOOK_NS);
+        }
+    }
+
+    /// Gives memory that is free back to the system, after a pause.
+    pub(super) fn give_memory_back(&mut self, now: Nanos) {
+        if self.look.take_if(|at| *at <= now).is_some() {
+            // I/O that outlives its client; connections may well have something to do meanwhile.
+            if self.pool.look() {
+                self.active.get_or_insert(now);
+            }
+            self.look = self.pool.has_slabs().then(|| now + LOOK_NS);
+        }
+        if self.active.is_some_and(|at| at + COARSE_NS <= now) {
+            // Piece by piece: a connection may wait meanwhile.
+            let more = self.pool.trim();
+            self.active = more.then(|| Nanos(now.0 + TRIM_NS - COARSE_NS));
+        }
     }
 
     /// Notes what a connection has drawn from the memory of all.
