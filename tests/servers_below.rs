@@ -8,11 +8,12 @@ mod daemon;
 use std::fs;
 use std::path::Path;
 
-use daemon::client::Client;
+use daemon::client::{Client, FLUSH};
 use daemon::program::{Ended, Noise, Running, Server, attempt, checksum, nbdkit, qemu_nbd, run};
 use daemon::{Daemon, Folder, weir};
 
 const MIB: u64 = 1 << 20;
+const IO_ERROR: u32 = 5;
 
 /// The disk `sda` on this server.
 fn below(server: &Server, options: &str) -> String {
@@ -212,5 +213,36 @@ fn the_log_says_when_the_server_below_is_lost_and_when_it_is_back() {
     daemon.wait_for(|line| line.contains("WARN disk sda") && line.ends_with("is back"));
     assert_eq!(client.read(0, 4096).expect("an answer"), Ok(vec![0; 4096]));
     daemon.stop();
+    server.stop();
+}
+
+#[test]
+#[ignore = "needs nbdkit"]
+fn what_a_server_has_lost_is_not_flushed_by_a_second_path_to_it() {
+    let folder = Folder::new();
+    let start = || nbdkit(&folder, "kit.sock", &["memory", "1M"]);
+    let server = start();
+    let path = |name: &str| format!("{name}=nbd+unix:{}", server.socket.display());
+    let disks = [&path("a"), &path("b"), "sda=multipath:a+b"];
+    let mut daemon = Daemon::start(&folder, &disks);
+    let are_back = |daemon: &Daemon, lines| {
+        let of = |line: &str| line.contains("WARN disk a:") || line.contains("WARN disk b:");
+        daemon.wait_for_many(lines, |line| of(line) && line.ends_with("is back"));
+    };
+    let mut client = Client::connect(&folder.socket(), "sda");
+    server.kill();
+    let server = start();
+    are_back(&daemon, 2);
+    assert_eq!(client.one(0, FLUSH, 0, 0).expect("an answer"), 0, "there was nothing to lose");
+    assert_eq!(client.write(0, 0, &[1; 4096]).expect("an answer"), 0);
+    server.kill();
+    let server = start();
+    are_back(&daemon, 4);
+    for _ in 0..3 {
+        assert_eq!(client.one(0, FLUSH, 0, 0).expect("an answer"), IO_ERROR);
+    }
+    assert_eq!(client.read(0, 4096).expect("an answer"), Ok(vec![0; 4096]), "it is gone");
+    let (status, _) = daemon.terminate();
+    assert_eq!(status.code(), Some(1), "not all of it is durable");
     server.stop();
 }

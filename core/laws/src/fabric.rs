@@ -11,7 +11,7 @@ use weir_map::multipath::table::Table;
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Activation, Batch, Cancel, Config, Detail, Device, Done, Driver, DriverError, DriverQueue,
-    MapControl, PortListener, PortState, Queues, Tag, TargetPort,
+    MapControl, PortListener, PortState, Queues, Tag, TargetPort, Unflushed,
 };
 use weir_ring::Wake;
 
@@ -46,6 +46,8 @@ pub struct Way {
     pub size_refused: Mutex<Option<&'static str>>,
     /// How often it was asked for its size.
     pub size_asked: AtomicU32,
+    /// What its driver knows of writes that it has not flushed.
+    pub unflushed: Mutex<Unflushed>,
 }
 
 /// The target port of a way, as the scene has it.
@@ -133,6 +135,10 @@ impl Driver for WayDriver {
 
     fn queues(&self) -> Queues {
         self.queues
+    }
+
+    fn unflushed(&self) -> Unflushed {
+        *self.way.unflushed.lock().unwrap()
     }
 
     fn takes_commands(&self) -> bool {

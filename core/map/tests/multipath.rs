@@ -15,7 +15,7 @@ use weir_laws::{Tell, filled, values};
 use weir_queue::driver::Affinity;
 use weir_queue::{
     Activation, Bell, Completion, Config, Detail, Device, Frozen, Home, NoWake, PortAccess,
-    PortState, Progress, Step, Submitter, Then, Watch,
+    PortState, Progress, Step, Submitter, Then, Unflushed, Watch,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -333,6 +333,46 @@ fn a_flush_goes_down_one_path_and_fua_with_its_data() {
         rig.submit(Bio::flush().cookie(5));
         rig.settle();
         assert_eq!(rig.ends(), ok(5..=5));
+    }
+}
+
+#[test]
+fn a_flush_down_another_path_hides_no_write_that_a_path_has_lost() {
+    use Unflushed::{Doubtful, Gone, Kept, Renewed};
+    // Of the first path and of all others, the answer of the first path to flushes, and the end of
+    // each flush, whichever path it goes down.
+    let (well, failed) = (Status::Ok, Status::IoErr);
+    let cases = [
+        (Kept, Kept, well, Status::Ok),
+        (Renewed, Renewed, well, Status::Ok),
+        (Doubtful, Renewed, well, Status::IoErr),
+        (Doubtful, Renewed, failed, Status::IoErr),
+        (Doubtful, Doubtful, failed, Status::IoErr),
+        // The others were there when the first was lost, and have what it was told.
+        (Doubtful, Kept, failed, Status::Ok),
+        (Gone, Kept, well, Status::IoErr),
+        (Gone, Kept, failed, Status::IoErr),
+    ];
+    for stack in each_stack(&stack(TABLE)) {
+        for (first, others, answer, end) in cases {
+            let _tell = Tell(format!("{first:?}, {others:?}, {answer:?}: {stack:?}"));
+            let mut rig = Rig::new(stack.clone());
+            rig.write(1, 0);
+            rig.settle();
+            for (number, way) in rig.fabric.ways.iter().enumerate() {
+                *way.unflushed.lock().unwrap() = if number == 0 { first } else { others };
+            }
+            if !answer.is_ok() {
+                rig.breaks(0, answer);
+            }
+            for name in 2..=5 {
+                rig.submit(Bio::flush().cookie(name));
+                rig.settle();
+            }
+            let mut ends = ok(1..=1);
+            ends.extend((2..=5).map(|name| (name, end)));
+            assert_eq!(rig.ends(), ends);
+        }
     }
 }
 

@@ -105,6 +105,23 @@ pub struct Extent {
 /// memory and its asker can take turns with others.
 pub const EXTENTS_MAX: usize = 1024;
 
+/// What has become of the writes that a driver was answered and has not flushed since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unflushed {
+    /// They are there: since the driver was opened it has been connected to one and the same other
+    /// end, whose flush covers all that this end was ever told.
+    #[default]
+    Kept,
+    /// None of them is known to be gone. The other end was lost in between, so a flush covers what
+    /// it was told since.
+    Renewed,
+    /// Some may be gone with an other end that was lost. One that has been there all along, on
+    /// another way to the same device, may still flush them.
+    Doubtful,
+    /// Some are gone: a flush of them has failed, and no later one covers them.
+    Gone,
+}
+
 /// Hears that a device has changed below; it takes no lock of the driver.
 pub type ChangeListener = Arc<dyn Fn() + Send + Sync>;
 
@@ -252,6 +269,15 @@ pub trait Driver: Send + Sync {
     /// lost, a connection that is down. By any thread; it does not wait.
     fn faults(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Default: [`Unflushed::Kept`].
+    ///
+    /// What has become of the writes before the last flush. Its own flushes fail where they do not
+    /// cover them; this is for a device that has several ways to one disk, where a flush that
+    /// succeeds on one must not hide what was lost on another. By any thread; it does not wait.
+    fn unflushed(&self) -> Unflushed {
+        Unflushed::Kept
     }
 
     /// Default: `None`. The partitions that it has, if it is the driver of a pool.

@@ -65,7 +65,7 @@ pub use device::recording::{BeginningRecording, LiveRecording, RecordingEnd};
 pub use device::switch::Switching;
 pub use driver::{
     Affinity, Batch, Cancel, ChangeListener, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX,
-    Extent, Partitions, Queues, Tag, UNTIL_KICKED, Waiter,
+    Extent, Partitions, Queues, Tag, UNTIL_KICKED, Unflushed, Waiter,
 };
 pub use error::{Error, Late, Wait};
 pub use event::{Event, Listener, Place, Silent, Sink, What};

@@ -27,6 +27,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_proto_nbd::NbdError;
+use weir_queue::Unflushed;
 
 /// The state all connections of a device share.
 #[derive(Debug, Default)]
@@ -125,6 +126,17 @@ impl Durability {
         let ledger = self.ledger();
         let doubt = ledger.doubt.is_some() && ledger.vouching == 0 && ledger.survivors == 0;
         ledger.failure.is_some() || doubt
+    }
+
+    /// What other ways to the same disk have to know.
+    pub(crate) fn unflushed(&self) -> Unflushed {
+        let ledger = self.ledger();
+        match (ledger.failure, ledger.doubt, ledger.losses) {
+            (Some(_), _, _) => Unflushed::Gone,
+            (None, Some(_), _) => Unflushed::Doubtful,
+            (None, None, 1..) => Unflushed::Renewed,
+            (None, None, 0) => Unflushed::Kept,
+        }
     }
 
     fn ticket(&self, ledger: &Ledger) -> Ticket {
@@ -279,6 +291,22 @@ mod tests {
         assert_eq!(device.flush(&second), Leave::Fail);
         assert_eq!(device.flush(&device.born()), Leave::Fail);
         assert!(device.is_lost());
+    }
+
+    #[test]
+    fn other_ways_to_the_disk_are_told_what_has_become_of_unflushed_writes() {
+        let device = Durability::default();
+        let idle = device.born();
+        assert_eq!(device.unflushed(), Unflushed::Kept);
+        assert!(!device.lost(&idle));
+        assert_eq!(device.unflushed(), Unflushed::Renewed);
+        let mut busy = device.born();
+        device.written(&mut busy);
+        assert_eq!(device.unflushed(), Unflushed::Renewed);
+        assert!(device.lost(&busy));
+        assert_eq!(device.unflushed(), Unflushed::Doubtful);
+        device.failed(Promise::Everything, NbdError::Io);
+        assert_eq!(device.unflushed(), Unflushed::Gone);
     }
 
     #[test]

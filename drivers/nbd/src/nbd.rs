@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_bio::Limits;
 use weir_proto_nbd::client::{ServerInfo, Wanted};
 use weir_proto_nbd::wire::TransmissionFlags as Offer;
-use weir_queue::{Affinity, Driver, DriverError, DriverQueue, Extent, Queues};
+use weir_queue::{Affinity, Driver, DriverError, DriverQueue, Extent, Queues, Unflushed};
 
 use crate::address::Address;
 use crate::allocation::Allocation;
@@ -183,6 +183,10 @@ impl Driver for Nbd {
             )
         });
         self.shared.lost().iter().map(fault).chain(doubt).collect()
+    }
+
+    fn unflushed(&self) -> Unflushed {
+        self.shared.durability.unflushed()
     }
 
     fn queues(&self) -> Queues {

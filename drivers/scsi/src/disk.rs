@@ -8,7 +8,7 @@ use weir_proto_scsi::Lun;
 use weir_proto_scsi::inquiry::Tpgs;
 use weir_queue::{
     Affinity, Budget, ChangeListener, DeviceAttributes, Driver, DriverError, DriverQueue, Queues,
-    TagSet, TargetPort,
+    TagSet, TargetPort, Unflushed,
 };
 
 use crate::counters::Counts;
@@ -267,6 +267,11 @@ impl Driver for Unit {
 
     fn likeness(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.facts())
+    }
+
+    /// An earlier write that was answered has failed: what it wrote is lost on every path.
+    fn unflushed(&self) -> Unflushed {
+        if self.shared.is_doubtful() { Unflushed::Gone } else { Unflushed::Kept }
     }
 
     fn faults(&self) -> Vec<String> {

@@ -204,6 +204,6 @@ pub use weir_queue::{
     Affinity, Backing, Batch, Bell, Budget, Cancel, Caps, Completion, Config, Device, Done, Driver,
     DriverError, DriverQueue, EXTENTS_MAX, Extent, Groups, Home, Identity, Lane, Latencies,
     MapControl, Progress, QueueMode, Queues, Refused, Request, Schedulers, Spread, Stats, Step,
-    Submitter, Tag, TagSet, TargetKind, TargetOption, Waiter, Wake, Watch,
+    Submitter, Tag, TagSet, TargetKind, TargetOption, Unflushed, Waiter, Wake, Watch,
 };
 pub use weir_sched::{Absorbed, Ended, Family, Merge, Rq, SchedTag, Scheduler, Setup};

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use weir_bio::{Data, Flags, Nanos, Op, Rq, SECTOR, Status};
-use weir_queue::{Batch, Cancel, Completion, Device, Done, DriverQueue, Tag, UNTIL_KICKED, Wake};
+use weir_queue::{
+    Batch, Cancel, Completion, Device, Done, DriverQueue, Tag, UNTIL_KICKED, Unflushed, Wake,
+};
 
 use super::checks::{self, Checks};
 use super::doubt::{Doubts, Settled, changes};
@@ -302,8 +304,8 @@ impl DriverQueue for LaneQueue {
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
         self.view.follow(&self.shared);
-        let LaneQueue { outgoing, view, failed, chores, .. } = self;
-        outgoing.reap_with(now, done, |path, end| {
+        let LaneQueue { outgoing, view, failed, chores, legs, .. } = self;
+        outgoing.reap_with(now, done, |path, mut end| {
             if end.cookie == checks::READ {
                 let chores = chores.as_mut().expect("lane 0 alone sends checks");
                 chores.checks.read_ended(path, end.status);
@@ -314,7 +316,17 @@ impl DriverQueue for LaneQueue {
                 _ => u64::from(end.sectors) * SECTOR,
             };
             view.ended(path, bytes, end.wait_ns + end.device_ns, now);
-            if end.status.is_ok() || !blames_path(end.status) {
+            // A flush goes down as a write without data.
+            let is_flush = end.op == Op::Write && end.sectors == 0;
+            let is_ok = end.status.is_ok();
+            if !is_ok && !blames_path(end.status) {
+                return Some(end);
+            }
+            if is_flush && hides_a_loss(legs, path, end.status) {
+                end.status = Status::IoErr;
+                return Some(end);
+            }
+            if is_ok {
                 return Some(end);
             }
             failed.push((path, end));
@@ -367,6 +379,20 @@ impl DriverQueue for LaneQueue {
 
     fn in_flight(&self) -> usize {
         self.outgoing.in_flight() + self.unsent.len()
+    }
+}
+
+/// Whether a flush that `path` has answered, or has not, is no news of writes that were answered
+/// before: each path knows of its own alone, and a flush down another one succeeds over what is no
+/// longer there. A path whose other end has been there all along speaks for the others as well.
+#[cold]
+fn hides_a_loss(legs: &[Device], path: usize, status: Status) -> bool {
+    let kept = |leg: &Device| leg.unflushed() == Unflushed::Kept;
+    match legs.iter().map(Device::unflushed).max().unwrap_or_default() {
+        Unflushed::Kept | Unflushed::Renewed => false,
+        Unflushed::Doubtful if status.is_ok() => !kept(&legs[path]),
+        Unflushed::Doubtful => !legs.iter().any(kept),
+        Unflushed::Gone => true,
     }
 }
 

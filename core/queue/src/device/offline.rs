@@ -11,7 +11,7 @@ use weir_bio::{Bio, Nanos, Status};
 use super::Device;
 use super::freeze::{Freezing, Frozen, Ticket};
 use crate::directory::Partition;
-use crate::driver::Driver;
+use crate::driver::{Driver, Unflushed};
 use crate::error::{Error, Wait};
 use crate::shared::Path;
 use crate::snapshot::Snapshot;
@@ -109,6 +109,14 @@ impl Device {
             faults.extend(leg.faults().into_iter().map(|fault| format!("{name}: {fault}")));
         }
         faults
+    }
+
+    /// The worst that its driver, and those of the disks that it lies on, know of writes that were
+    /// answered and not flushed.
+    #[must_use]
+    pub fn unflushed(&self) -> Unflushed {
+        let own = self.driver().map(|driver| driver.unflushed()).unwrap_or_default();
+        self.legs().iter().map(Device::unflushed).fold(own, Unflushed::max)
     }
 
     /// Whether no I/O is let in now: a change of the device waits for what is inside, or has it
