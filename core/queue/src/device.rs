@@ -32,7 +32,7 @@ use crate::settings::Settings;
 use crate::shared::{Path, Shared, SharedTags};
 use crate::snapshot::{Current, Snapshot};
 use crate::sq::{self, Sq};
-use crate::stats::{LaneGauges, QueueUse, Stats};
+use crate::stats::LaneGauges;
 use crate::submit::submitter::{Attachment, Submitter};
 use crate::tag_set::TagSet;
 use crate::target_port::TargetPort;
@@ -44,6 +44,7 @@ pub(crate) mod freeze;
 pub(crate) mod offline;
 mod pool;
 pub(crate) mod queues;
+mod reading;
 pub(crate) mod reconfigure;
 pub(crate) mod recording;
 pub(crate) mod switch;
@@ -560,25 +561,5 @@ impl Device {
     pub fn sends_flushes(&self) -> bool {
         let settings = self.settings();
         settings.barriers && settings.limits.volatile_cache
-    }
-
-    /// Statistics, summed now.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        if let Some(partition) = &self.partition {
-            return self.stats_of(partition);
-        }
-        let mut stats = self.shared.ledger().sum();
-        self.shared.path.each_gauges(|gauges| stats.add_lane(gauges));
-        stats.in_flight = self.shared.gate.inside().saturating_sub(stats.handing_over);
-        stats
-    }
-
-    /// The use of each hard queue in turn; of those in use and of those that were before.
-    #[must_use]
-    pub fn queue_uses(&self) -> Vec<QueueUse> {
-        let mut uses = Vec::new();
-        self.shared.path.each_gauges(|gauges| uses.push(QueueUse::of(gauges)));
-        uses
     }
 }

@@ -577,6 +577,38 @@ fn nothing_is_counted_while_iostats_is_off_and_everything_again_afterwards() {
 }
 
 #[test]
+fn a_device_that_gives_no_answer_is_busy_for_a_reader_of_its_statistics() {
+    const MS: u64 = 1_000_000;
+    for (mode, iostats) in [(QueueMode::Mq, true), (QueueMode::Sq, true), (QueueMode::Mq, false)] {
+        let plan = Plan { slow_ns: 1_000 * MS, ..Plan::default() };
+        let config = Config { mode, iostats, ..Config::default() };
+        let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, config);
+        // Time in which nothing is under way is no busy time, whenever it is read.
+        let begin = Nanos(10_000 * MS);
+        assert_eq!(scene.device.stats_at(begin).busy_ticks, 0);
+        scene.now = begin;
+        scene.submit(write(1, 0, 8));
+        scene.step();
+        let read = |scene: &Scene, ms: u64| {
+            let busy = scene.device.stats_at(begin + ms * MS).busy_ticks;
+            assert_eq!(scene.device.stats().busy_ticks, busy, "what was read stays");
+            busy * 4
+        };
+        let counted = |ms: u64| if iostats { ms } else { 0 };
+        for ms in [0, 400, 400, 800, 600] {
+            let latest = if ms == 600 { 800 } else { ms };
+            assert_eq!(read(&scene, ms), counted(latest), "{mode:?}, at {ms} ms");
+        }
+        scene.now = begin + 1_000 * MS;
+        scene.step();
+        assert_eq!(scene.ended().len(), 1);
+        for ms in [1_000, 9_000] {
+            assert_eq!(read(&scene, ms), counted(1_000), "{mode:?}, at {ms} ms");
+        }
+    }
+}
+
+#[test]
 fn a_new_timeout_holds_for_what_is_submitted_from_then_on() {
     for mode in [QueueMode::Mq, QueueMode::Sq] {
         let config = Config { mode, timeout_ns: 30_000_000_000, ..Config::default() };

@@ -308,7 +308,7 @@ impl Disk for LiveDisk {
     }
 
     fn stats(&self) -> Stats {
-        self.device.stats()
+        self.device.stats_at((self.clock)())
     }
 
     fn queue_uses(&self) -> Vec<QueueUse> {

@@ -1,6 +1,6 @@
 //! Readings of counters, each made when a caller asks for it.
 
-use super::{BUCKETS, LaneGauges, Latencies, Tally, bucket, bucket_top};
+use super::{BUCKETS, LaneGauges, Latencies, Ledger, Tally, bucket, bucket_top};
 
 /// The times of one client's I/O.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +40,13 @@ impl QueueUse {
         let issued = [0, 1].map(|direction: usize| gauges.issued[direction].read());
         let in_driver = [0, 1].map(|direction| issued[direction].saturating_sub(ended[direction]));
         QueueUse { ended, in_driver }
+    }
+}
+
+impl Ledger {
+    /// Counts busy time that a reader of the statistics was the first to see.
+    pub(crate) fn charge(&mut self, ticks: u64) {
+        self.retired.get_or_insert_default().busy_ticks += ticks;
     }
 }
 
