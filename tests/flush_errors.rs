@@ -87,6 +87,8 @@ fn a_lost_write_fails_the_flushes_of_all_clients_and_is_shown_and_told_once() {
         let log = daemon.said();
         let count = log.matches("a flush has failed: I/O error").count();
         assert_eq!(count, 1, "{options}: {log}");
+        assert!(!log.contains("write of 0 bytes"), "a flush is none: {log}");
+        assert!(log.contains("not all disks were flushed when they were closed"), "{log}");
     }
 }
 

@@ -15,8 +15,10 @@ pub(super) fn note(shared: &Shared, partition: Option<&Partition>, request: &Req
     let Request { status, done_at: at, rq, .. } = request;
     let sector = rq.sector.saturating_sub(start);
     let (op, sectors) = (rq.op, rq.sectors);
-    // A flush that failed is told apart, and a command is between its sender and the target.
-    if !matches!(op, Op::Flush | Op::Prefetch | Op::DrvIn | Op::DrvOut) {
+    // A flush that failed is told apart, also one that came as a write without data; and a command
+    // is between its sender and the target.
+    let is_flush = op == Op::Flush || (op == Op::Write && sectors == 0);
+    if !is_flush && !matches!(op, Op::Prefetch | Op::DrvIn | Op::DrvOut) {
         failures.note(Failure { status: *status, count: 0, at: *at, op, sector, sectors });
     }
 }

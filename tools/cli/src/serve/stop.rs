@@ -46,7 +46,11 @@ impl Daemon {
                 Ok(())
             }
             Err(late) => {
-                tracing::error!("not all disks came to rest in {}", took(started));
+                if late.iter().all(|late| late.flush.is_some()) {
+                    tracing::error!("not all disks were flushed when they were closed");
+                } else {
+                    tracing::error!("not all disks came to rest in {}", took(started));
+                }
                 let lines: Vec<String> = late.iter().map(ToString::to_string).collect();
                 Err(Failure::No(lines.join("\nweir: ")))
             }
