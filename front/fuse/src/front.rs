@@ -63,6 +63,23 @@ struct Fuse {
     memory: Option<u64>,
 }
 
+impl Fuse {
+    /// The folder to mount at, if there is to be a mount.
+    ///
+    /// # Errors
+    /// A sentence: an option for a mount is stated, and no folder.
+    fn folder(&self) -> Result<Option<PathBuf>, String> {
+        let options = [("allow_other", self.allow_other), ("memory", self.memory.is_some())];
+        match (&self.tree, options.iter().find(|(_, stated)| *stated)) {
+            (None, Some((option, _))) => Err(format!(
+                "{option} of [fuse] is for a tree, and nothing is mounted: tree=DIR in [fuse], or \
+                 --tree DIR, says where"
+            )),
+            (folder, _) => Ok(folder.clone()),
+        }
+    }
+}
+
 impl Plan for Fuse {
     fn kind(&self) -> &'static FrontKind {
         &KIND
@@ -79,7 +96,7 @@ impl Plan for Fuse {
     }
 
     fn start(&self, grounds: &Grounds<'_>) -> Result<Option<Arc<dyn Front>>, String> {
-        let Some(folder) = self.tree.clone() else { return Ok(None) };
+        let Some(folder) = self.folder()? else { return Ok(None) };
         let (host, groups) = (Arc::clone(grounds.host), Arc::clone(grounds.groups));
         let memory = self.memory.unwrap_or_else(default_memory);
         let memory = usize::try_from(memory).unwrap_or(usize::MAX / 2);
@@ -174,5 +191,24 @@ impl Front for FuseFront {
     fn stop(&self, _: Duration) -> Vec<String> {
         drop(self.mount().take());
         Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_a_mount_are_refused_where_nothing_is_mounted() {
+        let folder = |plan: Fuse| plan.folder();
+        let (tree, none) = (Some(PathBuf::from("a")), Fuse::default);
+        assert_eq!(folder(none()), Ok(None));
+        let memory = Some(1 << 30);
+        assert_eq!(folder(Fuse { tree: tree.clone(), memory, allow_other: true }), Ok(tree));
+        let allowed = Fuse { allow_other: true, ..none() };
+        for (option, plan) in [("memory", Fuse { memory, ..none() }), ("allow_other", allowed)] {
+            let why = folder(plan).expect_err(option);
+            assert!(why.starts_with(&format!("{option} of [fuse]")), "{why}");
+        }
     }
 }
