@@ -235,6 +235,8 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
     use super::*;
 
     #[test]
@@ -331,5 +333,38 @@ mod tests {
         let piece = pool.buf(PIECE);
         assert!(pool.is_spent() && !pool.serves(PIECE), "one of them");
         drop((kept, piece));
+    }
+
+    #[test]
+    fn a_piece_is_had_alone_where_there_is_no_memory_for_a_slab() {
+        // In a process of its own: the limit counts for all of its threads.
+        let name = "pool::tests::with_little_room";
+        let mut child = std::process::Command::new(std::env::current_exe().expect("a path"));
+        let output = child.args(["--exact", name]).env(CHILD, "").output().expect("a child");
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && told.contains("1 passed"), "{told}");
+    }
+
+    /// Set in the process of its own.
+    const CHILD: &str = "WEIR_TEST_WITH_LITTLE_ROOM";
+
+    #[test]
+    fn with_little_room() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("this system has one");
+        let pages = statm.split(' ').next().and_then(|pages| pages.parse::<u64>().ok());
+        let mapped = pages.expect("a number of pages") * rustix::param::page_size() as u64;
+        let before = getrlimit(Resource::As);
+        // A slab takes twice its length for a moment.
+        let little = Rlimit { current: Some(mapped + (3 << 20)), ..before };
+        setrlimit(Resource::As, little).expect("a lower limit");
+        let mut pool = Pool::default();
+        let piece = pool.buf(PIECE);
+        setrlimit(Resource::As, before).expect("the limit that was");
+        assert!(!pool.has_slabs() && piece.len() == PIECE);
+        pool.give(piece);
+        assert!(pool.is_empty());
     }
 }

@@ -332,3 +332,47 @@ fn memory_of_io_that_outlived_its_client_goes_back_though_others_never_pause() {
     worker.disconnect();
     fixture.stop();
 }
+
+#[test]
+fn messages_around_the_length_of_a_piece_and_of_a_slab_are_whole() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let fixture = fixture(QueueMode::Mq, 64 * MIB, 10);
+    let mut client = fixture.client(Wanted::everything("sda"));
+    for around in [128 << 10, 256 << 10, 512 << 10, 2 * MIB] {
+        for by in [-4096, -512, -1, 0, 1, 512, 4096] {
+            let length = around.wrapping_add_signed(by);
+            for at in [0, 1, 511, 4096] {
+                let bytes = pattern(length + at, length as usize);
+                client.write(at, &bytes).ok();
+                assert!(client.read(at, length) == bytes, "{length} at {at}");
+            }
+        }
+    }
+    client.disconnect();
+    fixture.wait_for_connections(0);
+    wait_until("everything to be given back", || held(&fixture) == 0);
+    fixture.stop();
+}
+
+#[test]
+fn long_requests_that_fail_leave_the_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let (driver, record) = Recorder::new(64 * MIB, |_| ());
+    let fixture = Fixture::on(driver);
+    let mut client = fixture.client(Wanted::everything("sda"));
+    let before = resident();
+    *record.status.lock().unwrap() = Some(weir_bio::Status::Medium);
+    let bytes = pattern(1, 8 << 20);
+    for _ in 0..32 {
+        assert!(client.write(0, &bytes).error.is_some());
+        let read = client.ask(Command::READ, F::EMPTY, 1, 8 * MIB - 1);
+        assert!(read.error.is_some() && read.data.is_empty());
+    }
+    *record.status.lock().unwrap() = None;
+    client.write(0, &bytes).ok();
+    assert!(client.read(0, 8 * MIB) == bytes);
+    wait_until("everything to be given back", || held(&fixture) == 0);
+    assert!(resident().saturating_sub(before) <= 2 * REACTOR + SLACK);
+    client.disconnect();
+    fixture.stop();
+}
