@@ -135,8 +135,10 @@ fn tell_the_story(file_system: &str, direct: &str, options: &str) {
     story.succeed();
     println!("{file_system}, direct I/O {direct}, {options}: {switches} switches");
     assert!(switches > 20, "{switches} switches are no proof");
-    let errors = daemon.said();
-    assert!(!errors.contains("error"), "{errors}");
+    let said = daemon.said();
+    // Where it may not use io_uring it says so, with the system's error.
+    let is_error = |line: &str| line.contains("error") && !line.contains("io_uring cannot be used");
+    assert!(!said.lines().any(is_error), "{said}");
     drop(client);
     daemon.stop();
     let image = folder.image("sda").display().to_string();

@@ -81,6 +81,8 @@ fn a_file_system_made_in_place_on_a_disk_over_iscsi_is_whole_on_both_sides() {
         command.args(["bash", "-c", STORY, "bash", direct]);
         command.arg(tree.join("dev/sda")).arg(folder.path());
         Running::start(command).succeed();
+        // The system lets go of a loop device some time after its last user.
+        daemon.wait_for(|line| line.contains("disk is a file no more"));
         let said = daemon.stop();
         assert!(!said.contains("error") && !said.contains("WARN"), "{said}");
         run("e2fsck", &["-f", "-n", &tgtd.folder.join("image").display().to_string()]);

@@ -175,14 +175,21 @@ impl Driver for Nbd {
 
     fn faults(&self) -> Vec<String> {
         let site = &self.shared.site;
-        let fault = |index: &u16| format!("{site}: connection {index} is lost and not back");
+        let lost = self.shared.lost();
+        let lost = lost.iter().map(|(index, difference)| match difference {
+            None => format!("{site}: connection {index} is lost and not back"),
+            Some(difference) => format!(
+                "{site}: connection {index} is lost, as the server is back with another export, \
+                 until the disk is opened anew: {difference}"
+            ),
+        });
         let doubt = self.shared.durability.is_lost().then(|| {
             format!(
                 "{site}: writes that were answered and not flushed may be gone: flushes fail until \
                  the disk is opened anew"
             )
         });
-        self.shared.lost().iter().map(fault).chain(doubt).collect()
+        lost.chain(doubt).collect()
     }
 
     fn unflushed(&self) -> Unflushed {

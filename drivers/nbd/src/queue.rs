@@ -186,7 +186,7 @@ impl NbdQueue {
         self.outage.get_or_insert(now);
         self.leave_by = None;
         self.reported = false;
-        self.shared.lost().insert(self.index);
+        self.shared.lost().insert(self.index, None);
         let in_flight = self.slots.waiting();
         let doubtful = self.shared.durability.lost(connection.life());
         let mut vouched = false;
@@ -414,6 +414,7 @@ impl NbdQueue {
     fn connected(&mut self, opened: Opened, now: Nanos) {
         if let Some(difference) = agreed::difference(&self.shared.info, &opened.info) {
             self.notice(&format!("the server is back with another export: {difference}"));
+            self.shared.lost().insert(self.index, Some(difference));
             self.watched = None;
             self.state = State::Gone;
             return;

@@ -1,7 +1,7 @@
 //! The state that all connections of a device share: the server's address, the terms agreed on with
 //! it, and the notices for the user.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,12 +29,13 @@ pub(crate) struct Shared {
     pub(crate) reconnect_ns: u64,
     pub(crate) notices: Notices,
     pub(crate) durability: Durability,
-    /// Connections that are lost and not back, by their numbers.
-    pub(crate) lost: Mutex<BTreeSet<u16>>,
+    /// Connections that are lost and not back, by their numbers; with the difference, where the
+    /// server is back with another export.
+    pub(crate) lost: Mutex<BTreeMap<u16, Option<String>>>,
 }
 
 impl Shared {
-    pub(crate) fn lost(&self) -> MutexGuard<'_, BTreeSet<u16>> {
+    pub(crate) fn lost(&self) -> MutexGuard<'_, BTreeMap<u16, Option<String>>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

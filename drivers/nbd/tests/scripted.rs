@@ -435,6 +435,12 @@ fn a_server_that_comes_back_with_less_is_not_the_same_device() {
             lane.step_until(|| nbd.notices().last().is_some_and(|last| last.contains(words)));
             assert_eq!(lane.status(read(0, 8)), Status::Offline);
             assert_eq!(lane.rig.queue().wake_at(), None, "it is not tried again");
+            let faults = nbd.faults();
+            let told = faults.iter().any(|fault| {
+                fault.contains("connection 0 is lost, as the server is back with another export")
+                    && fault.contains(words)
+            });
+            assert!(told, "{faults:?}");
         });
     }
 }

@@ -82,7 +82,13 @@ impl fmt::Display for MountError {
                 )
             }
             MountError::Refused(folder, error) => {
-                write!(f, "tree {}: cannot be mounted: {error}", folder.display())
+                let how = match error.kind() {
+                    io::ErrorKind::PermissionDenied => {
+                        " (without root it takes fusermount3 and the right to open /dev/fuse)"
+                    }
+                    _ => "",
+                };
+                write!(f, "tree {}: cannot be mounted: {error}{how}", folder.display())
             }
         }
     }

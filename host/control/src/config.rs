@@ -380,9 +380,13 @@ impl Config {
         for disk in &self.disk {
             let exports = self.export.iter().find(|export| export.disk == disk.name);
             if let (Some(key), Some(export)) = (disk.stated_of_clients(), exports) {
+                let group = match key {
+                    "poll" | "poll_share" => "",
+                    _ => ", or for a group that is stated there",
+                };
                 let what = format!(
                     "{key} is for the clients of its own export, and it has none beside export \
-                     {:?}: state it there, or for a group that is stated there",
+                     {:?}: state it there{group}",
                     export.name
                 );
                 return Err(self.fault_of_disk(&disk.name, &what));
