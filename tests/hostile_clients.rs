@@ -225,7 +225,7 @@ fn storm(daemon: &Daemon, doors: &Doors, clients: usize, every: Duration, seed: 
 fn allowed_kib(before: u64) -> u64 {
     let connections = (THREADS * PER_PEER) as u64;
     let reactors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    before + BOUND_MIB * 1024 + connections * 512 + reactors * 40 * 1024 + 32 * 1024
+    before + BOUND_MIB * 1024 + connections * 512 + reactors * 24 * 1024 + 32 * 1024
 }
 
 #[test]
