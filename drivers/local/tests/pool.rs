@@ -528,6 +528,14 @@ fn figures_are_those_of_a_partition_and_of_the_whole() {
     assert_eq!(of(&bed.partitions[1]), (1, 0, [2, 0], 1, [0, 1]));
     assert_eq!(of(&bed.pool), (1, 3, [2, 3], 1, [0, 1]));
     assert!(bed.partitions[0].stats().busy_ticks <= bed.pool.stats().busy_ticks);
+    // A reader sees the time go on in which a disk gives no answer, of 4 ms a tick.
+    let grows = |device: &Device| {
+        let before = device.stats().busy_ticks;
+        device.stats_at(bed.now + 40_000_000).busy_ticks - before
+    };
+    assert_eq!(grows(&bed.partitions[0]), 0);
+    assert!((10..=11).contains(&grows(&bed.partitions[1])) && grows(&bed.partitions[1]) == 0);
+    assert!((10..=11).contains(&grows(&bed.pool)));
     // What a client has done stays when it is gone.
     bed.clients.remove(0);
     assert_eq!(of(&bed.partitions[0]).1, 3);
