@@ -545,4 +545,18 @@ mod tests {
         assert!(!mq.lanes[1].pending.any(), "nobody does any more");
         assert!(mq.ports[1].state().kept.is_none());
     }
+
+    #[test]
+    fn an_open_lane_reads_itself_which_submitters_came_while_another_goes() {
+        let config = Config { queues: 2, scheduler: Some("none".into()), ..Config::default() };
+        let device = Device::new(config, Arc::new(Idle)).unwrap();
+        let bell = Bell::new(Box::new(NoWake), 2);
+        let _lane = device.open_lane(1, &bell).unwrap();
+        let _stays = device.submitter(&bell, 0, 1).unwrap();
+        drop(device.submitter(&bell, 1, 1).unwrap());
+        let Path::Mq(mq) = &device.shared.path else { panic!("it is multi-queue") };
+        // The first one is closed.
+        assert!(!mq.ports[0].control.is_waiting() && mq.ports[0].state().kept.is_some());
+        assert!(mq.ports[1].control.is_waiting() && mq.ports[1].state().kept.is_none());
+    }
 }
